@@ -96,7 +96,6 @@ if(FLARE_BUILD_RPC)
     VARIABLES
       "protoc_gen_flare_rpc=${CMAKE_INSTALL_FULL_BINDIR}/protoc-gen-flare-rpc\n"
     REQUIRES "flare-io = ${PROJECT_VERSION}" gflags protobuf
-    PRIVATE_REQUIRES libnghttp2
     PRIVATE_LIBS -lresolv)
   flare_pkg_config(services
     DESCRIPTION "Stock services: health checks, reflection"

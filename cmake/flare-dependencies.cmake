@@ -48,7 +48,6 @@ endmacro()
 # Of flare::rpc. From release 22 on protobuf's own package knows what else has
 # to be linked.
 macro(flare_find_rpc_dependencies)
-  flare_find_library(nghttp2 nghttp2 nghttp2/nghttp2.h)
   if(NOT TARGET protobuf::libprotobuf)
     find_package(protobuf CONFIG QUIET)
   endif()

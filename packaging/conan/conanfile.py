@@ -33,7 +33,7 @@ class FlareConan(ConanFile):
 
     def requirements(self):
         for library in ('gflags/2.2.2', 'glog/0.6.0', 'libnuma/2.0.16',
-                        'libnghttp2/[>=1.52 <2]', 'lz4/1.9.4',
+                        'lz4/1.9.4',
                         'openssl/[>=3.0 <4]', 'snappy/1.1.10',
                         'zlib/[>=1.2.13 <2]',
                         'zstd/[>=1.5.4 <1.6]'):

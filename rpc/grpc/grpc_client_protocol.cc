@@ -126,9 +126,11 @@ class GrpcClientProtocol final : public ClientProtocol {
     }
     if (in.empty()) return CutResult::kNeedMore;
     // Replies that came before the end are handed out.
-    failed_ = !session_->Read(in, &error_);
+    failed_ = !session_->Read(in, need, &error_);
     if (session_->TakeReply(response)) return CutResult::kMessage;
-    if (!failed_) return CutResult::kHandled;
+    if (!failed_) {
+      return in.empty() ? CutResult::kHandled : CutResult::kNeedMore;
+    }
     *error = error_;
     return CutResult::kError;
   }

@@ -153,19 +153,20 @@ bool GrpcClientSession::Send(const OutboundRequest& request,
   // Until the call is the session's it has a place without it: there may be no
   // memory for what follows.
   Call*& place = unary_[request.correlation_id];
+  session_.WriteBy(scratch);
   if (going_away_ || !Open(call.get(), path, request.timeout_ms,
                            IsCompressed(request.compression)
                                ? GrpcEncodingOf(request.compression)
                                : std::string_view(),
                            request.metadata)) {
     unary_.erase(request.correlation_id);
+    static_cast<void>(Flush());
     return false;
   }
   place = call.release();  // [GC4]
   place->output_ended = true;
-  session_.SendData(place, std::move(*message));
-  session_.SendEnd(place);
-  static_cast<void>(SendUnsent(session_.Flush(scratch)));
+  session_.SendData(place, std::move(*message), /*end=*/true);
+  static_cast<void>(Flush());
   return true;
 }
 
@@ -203,11 +204,8 @@ bool GrpcClientSession::StreamSend(Call* call, Buffer&& bytes, bool last) {
   ScopedLock guard(lock_);
   if (closed_) return false;
   if (!call->in_session || call->output_ended) return true;  // It is over.
-  if (!bytes.empty()) session_.SendData(call, std::move(bytes));
-  if (last) {
-    call->output_ended = true;
-    session_.SendEnd(call);
-  }
+  call->output_ended = last;
+  session_.SendData(call, std::move(bytes), last);
   return Flush();
 }
 
@@ -245,10 +243,8 @@ void GrpcClientSession::StreamDrop(Call* call) {
 
 // False: the connection is closed. What the output has no room for goes with
 // what is sent next, at the latest when the server has made room.
-bool GrpcClientSession::Flush() { return SendUnsent(session_.Flush()); }
-
-bool GrpcClientSession::SendUnsent(Buffer&& flushed) {
-  unsent_.Append(std::move(flushed));
+bool GrpcClientSession::Flush() {
+  unsent_.Append(session_.Flush());
   if (session_.failed() && !closed_) [[unlikely]] {
     output_->Abort(flare::Status::Lenient(STATUS_IO_ERROR, session_.error()));
     return false;
@@ -515,11 +511,13 @@ void GrpcClientSession::OnPeerWindow(std::size_t bytes) {
 // The reader
 // --------------------------------------------------------------------------
 
-bool GrpcClientSession::Read(Buffer& in, std::string* error) {
+bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
+                             std::string* error) {
   bool ok = true;
   {
     ScopedLock guard(lock_);
-    if (!in.empty()) ok = session_.Receive(std::move(in));
+    ok = session_.Receive(&in);
+    *need = session_.need();
     static_cast<void>(Flush());
     // What the server has sent may be broken in a way that ends the session
     // with the words just sent.
@@ -531,7 +529,6 @@ bool GrpcClientSession::Read(Buffer& in, std::string* error) {
     }
     telling_.swap(events_);
   }
-  in.Clear();
   for (Event& event : telling_) {
     if (event.kind == Event::Kind::kReply ||
         event.kind == Event::Kind::kNotice) {

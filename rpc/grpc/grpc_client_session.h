@@ -77,8 +77,9 @@ class GrpcClientSession final : private Http2Handler {
 
   // --- the reader ---
 
-  // Takes all of `in`. False: the connection is to be closed, with *error.
-  bool Read(Buffer& in, std::string* error);
+  // Takes whole frames off `in`, whose rest needs *need bytes to be one. False:
+  // the connection is to be closed, with *error.
+  bool Read(Buffer& in, std::size_t* need, std::string* error);
   // The next reply, or notice that no more is to be sent. False: there is none.
   bool TakeReply(InboundResponse* response);
   bool HasCalls() const;
@@ -89,7 +90,7 @@ class GrpcClientSession final : private Http2Handler {
 
   static Http2Session::Options SessionOptions();
 
-  // Of the session, with lock_: libnghttp2 calls back.
+  // Of the session, with lock_.
   Http2Stream* OnStream() override { return nullptr; }
   bool OnField(Http2Stream* stream, std::string_view name,
                std::string_view value) override FLARE_REQUIRES(lock_);
@@ -119,7 +120,6 @@ class GrpcClientSession final : private Http2Handler {
   void End(Call* call, flare::Status status) FLARE_REQUIRES(lock_);
   static flare::Status OutcomeOf(const Call& call);
   bool Flush() FLARE_REQUIRES(lock_);
-  bool SendUnsent(Buffer&& flushed) FLARE_REQUIRES(lock_);
   void Tell(Event&& event) const;
   void Delete(Call* call) FLARE_REQUIRES(lock_);
 

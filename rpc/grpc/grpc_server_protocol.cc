@@ -12,8 +12,8 @@
 // [GS3] A stream belongs to the session from OnStream() to OnClosed(), which
 //       deletes it. Others know its number, and look it up: a call whose stream
 //       is gone is answered in vain.
-// [GS4] Cut feeds whole frames, one at a time, so that at most one request is
-//       complete behind each. The rest of the input stays for the next Cut.
+// [GS4] The session takes whole frames off the input, and pauses behind the one
+//       that completes a request. The rest of the input stays for the next Cut.
 // [GS5] Bytes that a flush sends are credit for the stream's writer. A flush of
 //       the writer's own returns it by TakeCredit(), the reader's by
 //       OnCredit().
@@ -125,7 +125,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
   bool WithinMessage() const override {
     // relaxed, here and below: the reader's own, or a hint.
-    return frame_left_ != 0 || incomplete_.load(std::memory_order_relaxed) != 0;
+    return within_frame_ || incomplete_.load(std::memory_order_relaxed) != 0;
   }
   std::size_t KeptOfMessage() const override {
     return kept_.load(std::memory_order_relaxed);
@@ -195,9 +195,9 @@ class GrpcServerProtocol final : public ServerProtocol,
   Http2Site site_;
 
   // The reader's.
-  bool reads_head_ = false;     // It may be one of plain HTTP.
-  std::size_t frame_left_ = 0;  // Of the frame that has begun.
-  std::vector<Event> events_;   // [GS2]
+  bool reads_head_ = false;    // It may be one of plain HTTP.
+  bool within_frame_ = false;  // The rest of one, or of a head, is to come.
+  std::vector<Event> events_;  // [GS2]
   InboundRequest* request_ = nullptr;
   std::int32_t complete_ = 0;  // The stream of the request above.
   bool opens_stream_ = false;  // ... which is a streaming call.
@@ -235,7 +235,6 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
       *need = Http2Session::kPreface.size();
       return CutResult::kNeedMore;
     }
-    frame_left_ = start.size();
   }
   CutResult result = CutResult::kHandled;
   bool caller_left = false;
@@ -248,7 +247,7 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
     request_ = request;
     complete_ = 0;
     bool fine = true;
-    if (session_ == nullptr) {
+    if (session_ == nullptr) [[unlikely]] {
       session_ = std::make_unique<Http2Session>(
           Http2Session::Role::kServer,
           Http2Session::Options{
@@ -260,33 +259,19 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
           },
           this);
     }
-    while (!in.empty() && complete_ == 0) {  // [GS4]
-      if (frame_left_ == 0) {
-        if (in.size() < Http2Session::kFrameHeaderSize) {
-          *need = Http2Session::kFrameHeaderSize;
-          result = CutResult::kNeedMore;
-          break;
-        }
-        char scratch[Http2Session::kFrameHeaderSize];
-        const std::string_view header = in.Peek(sizeof(scratch), scratch);
-        const auto byte = [&](int i) {
-          return static_cast<std::size_t>(
-              static_cast<unsigned char>(header[i]));
-        };
-        session_->CheckFrame(header);
-        frame_left_ = Http2Session::kFrameHeaderSize +
-                      (byte(0) << 16 | byte(1) << 8 | byte(2));
-      }
-      const std::size_t size = std::min(frame_left_, in.size());
-      frame_left_ -= size;
-      fine = session_->Receive(in.Cut(size));
-      if (!fine) break;
+    fine = session_->Receive(&in);  // [GS4]
+    const bool rest = fine && complete_ == 0 && !in.empty();
+    // More of a frame, or of a head, is to come.
+    within_frame_ = rest || session_->within_block();
+    if (rest) {
+      *need = session_->need();
+      result = CutResult::kNeedMore;
     }
     static_cast<void>(FlushLocked());
     CreditWriters();
     if (!fine || session_->over()) {
       over_ = true;
-      frame_left_ = 0;
+      within_frame_ = false;
       broken = session_->broken() ? session_->error() : std::string_view();
     }
     reading_ = false;
@@ -443,6 +428,7 @@ void GrpcServerProtocol::Begin(Stream* stream) FLARE_NO_THREAD_SAFETY_ANALYSIS {
 void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
   InboundRequest* const request = request_;
   complete_ = stream->id();
+  session_->Pause();
   stream->is_call = !opens_stream_;
   request->ticket.Emplace<HttpTicket>(
       {.order = static_cast<std::uint64_t>(stream->id()),
@@ -463,6 +449,7 @@ void GrpcServerProtocol::CompleteHttp(Stream* stream)
     FLARE_NO_THREAD_SAFETY_ANALYSIS {
   if (!site_.Complete(stream, request_)) return;
   complete_ = stream->id();
+  session_->Pause();
   opens_stream_ = false;
   stream->is_call = request_->own == nullptr;
 }
@@ -749,7 +736,7 @@ void GrpcServerProtocol::EndInput() {
     input_over_ = true;
     if (session_ == nullptr) return;
     for (Stream& stream : streams_) Wake(&stream);
-    frame_left_ = 0;
+    within_frame_ = false;
     if (!session_->broken()) session_->SendGoAway(Http2Error::kNoError, "");
     static_cast<void>(FlushLocked());
     receivers = Receivers();

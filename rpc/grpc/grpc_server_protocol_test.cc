@@ -167,6 +167,7 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
         }
       }
       ASSERT_TRUE(in.empty() || result == CutResult::kError);
+      if (result == CutResult::kError) return;  // It is closed.
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include "flare/base/string.h"
 #include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http2/http2_head.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare::rpc {
@@ -13,13 +14,6 @@ namespace {
 
 constexpr std::size_t kStatusAt = 9;  // Behind "HTTP/1.1 ".
 constexpr std::size_t kStatusDigits = 3;
-
-// RFC 9113, 8.2.2.
-bool IsOfConnection(std::string_view name) {
-  return name == "connection" || name == "transfer-encoding" ||
-         name == "keep-alive" || name == "upgrade" ||
-         name == "proxy-connection";
-}
 
 }  // namespace
 
@@ -85,7 +79,7 @@ Http2Reply::Http2Reply(Buffer&& http1) {
   for (; field != HttpHeaders::const_iterator({}); ++field) {
     std::string name(field->first);
     for (char& c : name) c = ToLower(c);
-    if (IsOfConnection(name)) continue;
+    if (IsConnectionField(name)) continue;
     lines_.append(name).append(": ").append(field->second).append("\r\n");
   }
 }

@@ -1,443 +1,123 @@
 #include "flare/rpc/http2/http2_session.h"
 
-#include <nghttp2/nghttp2.h>
-
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
-#include "glog/logging.h"
 
 namespace flare::rpc {
 namespace {
 
-// Shorter pieces of data are copied: a slice would keep a block of input.
+// Shorter pieces of data are copied: a slice would keep a block of input. Not
+// the end of a stream, which is mostly read at once.
 constexpr std::size_t kCopyAtMost = 512;
 
-// What counts beside a field's bytes (RFC 9113, 6.5.2).
-constexpr std::size_t kPerField = 32;
+// Of a peer that hasn't said how many streams it takes.
+constexpr std::size_t kFirstStreams = 100;
 
-std::string_view View(const std::uint8_t* data, std::size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
+// Smaller ones, in the middle of a block, count as frames that are no messages.
+constexpr std::size_t kLeastContinuation = 1024;
+
+// What a peer may announce by SETTINGS_MAX_FRAME_SIZE, at most.
+constexpr std::uint32_t kLargestFrame = (1 << 24) - 1;
+
+// Of what frames have.
+constexpr std::size_t kSettingSize = 6;
+constexpr std::size_t kPrioritySize = 5;
+constexpr std::size_t kPingSize = 8;
+
+constexpr std::size_t kEndless = std::numeric_limits<std::size_t>::max();
+constexpr std::uint64_t kMaxContent = std::numeric_limits<std::int64_t>::max();
+
+std::uint32_t NumberOf(std::string_view bytes) {
+  return ReadBigEndian32(bytes.data());
 }
 
-nghttp2_nv ToNv(std::string_view name, std::string_view value) {
-  return {
-      .name = reinterpret_cast<std::uint8_t*>(const_cast<char*>(name.data())),
-      .value = reinterpret_cast<std::uint8_t*>(const_cast<char*>(value.data())),
-      .namelen = name.size(),
-      .valuelen = value.size(),
-      .flags = NGHTTP2_NV_FLAG_NONE};
+// Of a field of 31 bits.
+std::int32_t StreamOf(std::string_view bytes) {
+  return static_cast<std::int32_t>(NumberOf(bytes) & 0x7fffffff);
 }
 
-// Of what can fail for want of memory alone.
-void ThrowUnlessOk(int result) {
-  if (result == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
-  CHECK_EQ(result, 0) << nghttp2_strerror(result);
-}
-
-std::vector<nghttp2_nv> ToNvs(const std::vector<Http2Field>& fields) {
-  std::vector<nghttp2_nv> nvs;
-  nvs.reserve(fields.size());
-  for (const Http2Field& field : fields) {
-    nvs.push_back(ToNv(field.name, field.value));
-  }
-  return nvs;
-}
+using FieldSpan = std::span<const Http2Field>;
 
 }  // namespace
 
-// What libnghttp2 calls. No exception may leave it.
-class Http2Session::Callbacks {
- public:
-  // One table serves all sessions.
-  static const nghttp2_session_callbacks* Get() {
-    static const nghttp2_session_callbacks* const callbacks = Make();
-    return callbacks;
-  }
-
-  static ssize_t ReadData(nghttp2_session* session, std::int32_t, std::uint8_t*,
-                          std::size_t length, std::uint32_t* flags,
-                          nghttp2_data_source* source, void*) {
-    auto* const stream = static_cast<Http2Stream*>(source->ptr);
-    const std::size_t size = std::min(length, stream->out_.size());
-    if (size == 0 && !stream->ends_) {
-      stream->deferred_ = true;
-      return NGHTTP2_ERR_DEFERRED;
-    }
-    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
-    if (size == stream->out_.size() && stream->ends_) {
-      *flags |= NGHTTP2_DATA_FLAG_EOF;
-      if (!stream->trailers_.empty()) {
-        *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-        try {
-          std::vector<nghttp2_nv> nvs;
-          nvs.reserve(stream->trailers_.size());
-          for (const auto& [name, value] : stream->trailers_) {
-            nvs.push_back(ToNv(name, value));
-          }
-          if (nghttp2_submit_trailer(session, stream->id_, nvs.data(),
-                                     nvs.size()) != 0) {
-            return NGHTTP2_ERR_CALLBACK_FAILURE;
-          }
-        } catch (...) {
-          return NGHTTP2_ERR_CALLBACK_FAILURE;
-        }
-      }
-    }
-    return static_cast<ssize_t>(size);
-  }
-
- private:
-  static Http2Session* Self(void* user) {
-    return static_cast<Http2Session*>(user);
-  }
-  static Http2Stream* StreamOf(nghttp2_session* session, std::int32_t id) {
-    return static_cast<Http2Stream*>(
-        nghttp2_session_get_stream_user_data(session, id));
-  }
-
-  template <class Code>
-  static int Guard(Http2Session* self, Code&& code) {
-    try {
-      return code();
-    } catch (const std::bad_alloc&) {
-      self->Fail("out of memory");
-      return NGHTTP2_ERR_CALLBACK_FAILURE;
-    }
-  }
-
-  static int OnBeginHeaders(nghttp2_session* session,
-                            const nghttp2_frame* frame, void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&] {
-      self->header_list_ = 0;
-      if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
-      Http2Stream* const stream = self->handler_->OnStream();
-      const std::int32_t id = frame->hd.stream_id;
-      self->first_skipped_ = self->last_opened_ + 1;
-      self->last_opened_ = id;
-      if (stream == nullptr) {
-        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id,
-                                  NGHTTP2_REFUSED_STREAM);
-        return 0;
-      }
-      stream->id_ = id;
-      nghttp2_session_set_stream_user_data(session, id, stream);
-      return 0;
-    });
-  }
-
-  static int OnHeader(nghttp2_session* session, const nghttp2_frame* frame,
-                      const std::uint8_t* name, std::size_t name_size,
-                      const std::uint8_t* value, std::size_t value_size,
-                      std::uint8_t, void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&]() -> int {
-      Http2Stream* const stream = StreamOf(session, frame->hd.stream_id);
-      if (stream == nullptr) return 0;
-      self->header_list_ += name_size + value_size + kPerField;
-      if (self->header_list_ > self->options_.max_header_list ||
-          !self->handler_->OnField(stream, View(name, name_size),
-                                   View(value, value_size))) {
-        nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE,
-                                  frame->hd.stream_id,
-                                  NGHTTP2_ENHANCE_YOUR_CALM);
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-      }
-      return 0;
-    });
-  }
-
-  static int OnDataChunk(nghttp2_session* session, std::uint8_t,
-                         std::int32_t id, const std::uint8_t* data,
-                         std::size_t size, void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&]() -> int {
-      nghttp2_session_consume_connection(session, size);
-      Http2Stream* const stream = StreamOf(session, id);
-      if (stream == nullptr) return 0;
-      if (size <= kCopyAtMost) {
-        self->handler_->OnData(stream, CreateBufferSlow(View(data, size)));
-        return 0;
-      }
-      Buffer bytes = self->input_;
-      bytes.Skip(static_cast<std::size_t>(reinterpret_cast<const char*>(data) -
-                                          self->input_begin_));
-      self->handler_->OnData(stream, bytes.Cut(size));
-      return 0;
-    });
-  }
-
-  static int OnFrame(nghttp2_session* session, const nghttp2_frame* frame,
-                     void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&]() -> int {
-      const bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
-      Http2Stream* stream = nullptr;
-      switch (frame->hd.type) {
-        case NGHTTP2_HEADERS:
-          self->NoteMessageFrame();
-          stream = StreamOf(session, frame->hd.stream_id);
-          if (stream == nullptr) return 0;
-          self->handler_->OnHeaders(
-              stream, frame->headers.cat == NGHTTP2_HCAT_HEADERS, ends);
-          // The handler may have given it up.
-          stream = StreamOf(session, frame->hd.stream_id);
-          if (ends && stream != nullptr) self->handler_->OnEnd(stream);
-          return 0;
-        case NGHTTP2_DATA:
-          if (frame->hd.length != 0) {
-            self->NoteMessageFrame();
-          } else if (!ends) {
-            self->AdmitControlFrame();
-          }
-          stream = StreamOf(session, frame->hd.stream_id);
-          if (ends && stream != nullptr) self->handler_->OnEnd(stream);
-          return 0;
-        case NGHTTP2_GOAWAY:
-          self->handler_->OnGoAway(
-              frame->goaway.last_stream_id,
-              static_cast<Http2Error>(frame->goaway.error_code),
-              View(frame->goaway.opaque_data, frame->goaway.opaque_data_len));
-          return 0;
-        case NGHTTP2_PING:
-          if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0) {
-            self->handler_->OnPong();
-          }
-          self->AdmitControlFrame();
-          return 0;
-        case NGHTTP2_WINDOW_UPDATE:
-          stream = StreamOf(session, frame->hd.stream_id);
-          if (stream != nullptr) {
-            self->handler_->OnWindow(
-                stream, static_cast<std::size_t>(
-                            frame->window_update.window_size_increment));
-          }
-          self->AdmitControlFrame();
-          return 0;
-        case NGHTTP2_SETTINGS:
-          if ((frame->hd.flags & NGHTTP2_FLAG_ACK) == 0) {
-            self->handler_->OnPeerWindow(nghttp2_session_get_remote_settings(
-                session, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE));
-          }
-          self->AdmitControlFrame();
-          return 0;
-        case NGHTTP2_RST_STREAM:
-          self->reset_by_peer_ = frame->hd.stream_id;
-          self->AdmitReset();
-          return 0;
-        default:
-          self->AdmitControlFrame();
-          return 0;
-      }
-    });
-  }
-
-  static int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame,
-                         void* user) {
-    Http2Session* const self = Self(user);
-    if (frame->hd.type == NGHTTP2_GOAWAY &&
-        frame->goaway.error_code != NGHTTP2_NO_ERROR) {
-      self->terminated_ = true;
-      static_cast<void>(Guard(self, [&] {
-        if (self->error_.empty()) {
-          self->error_.assign("HTTP/2: ")
-              .append(nghttp2_http2_strerror(frame->goaway.error_code));
-        }
-        return 0;
-      }));
-    }
-    const bool ends =
-        (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
-        (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
-    // The response is all sent: the rest of the request isn't wanted.
-    if (ends && self->role_ == Role::kServer &&
-        nghttp2_session_get_stream_remote_close(session, frame->hd.stream_id) ==
-            0) {
-      nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
-                                NGHTTP2_NO_ERROR);
-    }
-    return 0;
-  }
-
-  static int SendData(nghttp2_session* session, nghttp2_frame* frame,
-                      const std::uint8_t* header, std::size_t length,
-                      nghttp2_data_source* source, void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&]() -> int {
-      auto* const stream = static_cast<Http2Stream*>(source->ptr);
-      self->output_->Append(View(header, kFrameHeaderSize));
-      DCHECK_EQ(frame->data.padlen, 0u);  // Nobody asks for padding.
-      if (length == 0) return 0;
-      self->NoteMessageFrame();
-      self->output_->Append(stream->out_.Cut(length));
-      if (StreamOf(session, stream->id_) != nullptr) {
-        self->handler_->OnSent(stream, length);
-      }
-      return 0;
-    });
-  }
-
-  static int OnStreamClosed(nghttp2_session* session, std::int32_t id,
-                            std::uint32_t error, void* user) {
-    Http2Session* const self = Self(user);
-    Http2Stream* const stream = StreamOf(session, id);
-    if (stream == nullptr) return 0;
-    nghttp2_session_set_stream_user_data(session, id, nullptr);
-    if (self->reset_by_peer_ == id ||
-        nghttp2_session_get_stream_remote_close(session, id) == 1) {
-      self->ended_[self->next_ended_++ % self->ended_.size()] = id;
-    }
-    return Guard(self, [&] {
-      self->handler_->OnClosed(stream, static_cast<Http2Error>(error),
-                               self->reset_by_peer_ == id);
-      return 0;
-    });
-  }
-
-  static int OnError(nghttp2_session*, int, const char* text, std::size_t size,
-                     void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&] {
-      self->error_.assign("HTTP/2: ").append(text, size);
-      return 0;
-    });
-  }
-
-  static int OnInvalidFrame(nghttp2_session*, const nghttp2_frame*, int code,
-                            void* user) {
-    Http2Session* const self = Self(user);
-    return Guard(self, [&] {
-      if (self->error_.empty()) {
-        self->error_.assign("HTTP/2: ").append(nghttp2_strerror(code));
-      }
-      return 0;
-    });
-  }
-
-  static const nghttp2_session_callbacks* Make() {
-    nghttp2_session_callbacks* callbacks = nullptr;
-    ThrowUnlessOk(nghttp2_session_callbacks_new(&callbacks));
-    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks,
-                                                            OnBeginHeaders);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, OnHeader);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks,
-                                                              OnDataChunk);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, OnFrame);
-    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks,
-                                                         OnFrameSent);
-    nghttp2_session_callbacks_set_send_data_callback(callbacks, SendData);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks,
-                                                           OnStreamClosed);
-    nghttp2_session_callbacks_set_error_callback2(callbacks, OnError);
-    nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(
-        callbacks, OnInvalidFrame);
-    return callbacks;
-  }
-};
+// --------------------------------------------------------------------------
+// The session
+// --------------------------------------------------------------------------
 
 Http2Session::Http2Session(Role role, const Options& options,
                            Http2Handler* handler)
     : role_(role),
       options_(options),
       handler_(handler),
+      has_preface_(role == Role::kClient),
       control_frames_(options.max_control_frames_per_second),
-      resets_(options.max_resets_per_second) {
-  nghttp2_option* option = nullptr;
-  ThrowUnlessOk(nghttp2_option_new(&option));
-  nghttp2_option_set_no_auto_window_update(option, 1);
-  nghttp2_option_set_no_closed_streams(option, 1);
-  nghttp2_option_set_peer_max_concurrent_streams(option, 100);
-  const auto* const callbacks = Callbacks::Get();
-  nghttp2_session* made = nullptr;
-  const int result =
-      role == Role::kServer
-          ? nghttp2_session_server_new2(&made, callbacks, this, option)
-          : nghttp2_session_client_new2(&made, callbacks, this, option);
-  nghttp2_option_del(option);
-  ThrowUnlessOk(result);
-  session_.reset(made);
-  const std::array<nghttp2_settings_entry, 3> settings = {{
-      {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, options.stream_window},
-      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
-       static_cast<std::uint32_t>(
-           std::min<std::size_t>(options.max_header_list,
-                                 std::numeric_limits<std::uint32_t>::max()))},
-      role == Role::kServer
-          ? nghttp2_settings_entry{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
-                                   options.max_concurrent_streams}
-          : nghttp2_settings_entry{NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
-  }};
-  ThrowUnlessOk(nghttp2_submit_settings(session_.get(), NGHTTP2_FLAG_NONE,
-                                        settings.data(), settings.size()));
-  ThrowUnlessOk(nghttp2_session_set_local_window_size(
-      session_.get(), NGHTTP2_FLAG_NONE, 0,
-      static_cast<std::int32_t>(options.connection_window)));
-}
-
-void Http2Session::Delete::operator()(nghttp2_session* session) const {
-  nghttp2_session_del(session);
+      resets_(options.max_resets_per_second),
+      decoder_({.max_header_list = options.max_header_list}),
+      peer_max_streams_(kFirstStreams) {
+  BufferBuilder builder;
+  WriteBy(&builder);
+  if (role == Role::kClient) builder.Append(kPreface);
+  WriteSettings();
+  if (options_.connection_window > kHttp2InitialWindow) {
+    receive_window_ = options_.connection_window;
+    WriteNumbers(Http2FrameType::kWindowUpdate, 0,
+                 {static_cast<std::uint32_t>(options_.connection_window -
+                                             kHttp2InitialWindow)});
+  }
+  written_ = builder.DestructiveGet();
+  output_ = nullptr;
 }
 
 Http2Session::~Http2Session() = default;
 
-bool Http2Session::Receive(Buffer&& bytes) {
-  while (!bytes.empty() && !failed_) {
-    const std::string_view first = bytes.FirstContiguous();
-    input_ = bytes.Cut(first.size());
-    input_begin_ = first.data();
-    reset_by_peer_ = 0;
-    const ssize_t taken = nghttp2_session_mem_recv(
-        session_.get(), reinterpret_cast<const std::uint8_t*>(first.data()),
-        first.size());
-    input_.Clear();
-    if (taken < 0) Fail(nghttp2_strerror(static_cast<int>(taken)));
-  }
-  return !failed_ && !terminated_ &&
-         nghttp2_session_want_read(session_.get()) != 0;
-}
-
-Buffer Http2Session::Flush() {
-  BufferBuilder builder;
-  return Flush(&builder);
-}
-
-Buffer Http2Session::Flush(BufferBuilder* builder) {
-  if (failed_) return Buffer();
-  output_ = builder;
-  try {
-    for (;;) {
-      const std::uint8_t* data = nullptr;
-      const ssize_t size = nghttp2_session_mem_send(session_.get(), &data);
-      if (size < 0) Fail(nghttp2_strerror(static_cast<int>(size)));
-      if (size <= 0) break;
-      builder->Append(View(data, static_cast<std::size_t>(size)));
-    }
-    output_ = nullptr;
-    return builder->DestructiveGet();
-  } catch (const std::bad_alloc&) {
-    output_ = nullptr;
-    Fail("out of memory");
-    return Buffer();
+void Http2Session::WriteSettings() {
+  const std::pair<Http2Setting, std::uint32_t> settings[] = {
+      {Http2Setting::kInitialWindowSize, options_.stream_window},
+      {Http2Setting::kMaxHeaderListSize,
+       static_cast<std::uint32_t>(
+           std::min<std::size_t>(options_.max_header_list,
+                                 std::numeric_limits<std::uint32_t>::max()))},
+      role_ == Role::kServer
+          ? std::pair(Http2Setting::kMaxConcurrentStreams,
+                      options_.max_concurrent_streams)
+          : std::pair(Http2Setting::kEnablePush, std::uint32_t{0}),
+  };
+  WriteHeader({.length = std::size(settings) * kSettingSize,
+               .type = Http2FrameType::kSettings});
+  for (const auto& [setting, value] : settings) {
+    char bytes[kSettingSize];
+    PutBigEndian32(value,
+                   PutBigEndian16(static_cast<std::uint16_t>(setting), bytes));
+    output()->Append(std::string_view(bytes, sizeof(bytes)));
   }
 }
 
 bool Http2Session::over() const {
-  return broken() || (nghttp2_session_want_read(session_.get()) == 0 &&
-                      nghttp2_session_want_write(session_.get()) == 0);
+  return broken() ||
+         ((goaway_sent_ || goaway_received_) && streams_.size() == 0);
 }
 
 void Http2Session::Fail(std::string_view why) noexcept {
   failed_ = true;
   try {
     if (error_.empty()) error_.assign("HTTP/2: ").append(why);
+    // It may be somebody else's.
+    if (output_ != nullptr) static_cast<void>(output_->DestructiveGet());
   } catch (const std::bad_alloc&) {
     error_ = "no memory";  // As short as to need none.
   }
+  output_ = nullptr;
+  own_output_.reset();
+}
+
+void Http2Session::Terminate(Http2Error error, std::string_view why) {
+  if (std::exchange(terminated_, true)) return;
+  error_.assign("HTTP/2: ").append(why);
+  WriteGoAway(role_ == Role::kServer ? last_opened_ : 0, error, why);
 }
 
 void Http2Session::AdmitControlFrame() {
@@ -447,125 +127,960 @@ void Http2Session::AdmitControlFrame() {
   }
   if (control_frames_.Admit(NowNs())) return;
   Terminate(Http2Error::kEnhanceYourCalm,
-            "HTTP/2: too many frames that are no messages");
+            "too many frames that are no messages");
 }
 
 void Http2Session::AdmitReset() {
   if (resets_.Admit(NowNs())) return;
-  Terminate(Http2Error::kEnhanceYourCalm, "HTTP/2: too many streams are reset");
+  Terminate(Http2Error::kEnhanceYourCalm, "too many streams are reset");
 }
 
-void Http2Session::Terminate(Http2Error error, std::string why) {
-  error_ = std::move(why);
-  if (std::exchange(terminated_, true)) return;
-  nghttp2_session_terminate_session(session_.get(),
-                                    static_cast<std::uint32_t>(error));
+// --------------------------------------------------------------------------
+// What comes
+// --------------------------------------------------------------------------
+
+bool Http2Session::Receive(Buffer* bytes) {
+  paused_ = false;
+  need_ = 0;
+  try {
+    if (has_preface_ || TakePreface(bytes)) [[likely]] {
+      while (!broken() && !paused_ && TakeFrame(bytes)) continue;
+    }
+  } catch (const std::bad_alloc&) {
+    Fail("out of memory");
+  }
+  if (broken()) bytes->Clear();
+  return !over();
 }
 
-void Http2Session::CheckFrame(std::string_view header) {
-  const auto byte = [header](std::size_t i) {
-    return static_cast<std::uint32_t>(static_cast<unsigned char>(header[i]));
-  };
-  const std::uint32_t type = byte(3);
-  const auto id = static_cast<std::int32_t>(
-      (byte(5) & 0x7f) << 24 | byte(6) << 16 | byte(7) << 8 | byte(8));
-  // Of what follows the last stream libnghttp2 takes care.
-  if (type > NGHTTP2_HEADERS || id > last_opened_) return;
-  if (id != 0 && std::find(ended_.begin(), ended_.end(), id) != ended_.end())
-      [[unlikely]] {
+bool Http2Session::TakePreface(Buffer* bytes) {
+  char space[kPreface.size()];
+  const std::string_view start =
+      bytes->Peek(std::min(bytes->size(), kPreface.size()), space);
+  if (!kPreface.starts_with(start)) {
+    Fail("the client doesn't begin as HTTP/2 does");
+    return false;
+  }
+  need_ = kPreface.size();
+  if (start.size() < need_) return false;
+  bytes->Skip(need_);
+  return has_preface_ = true;
+}
+
+bool Http2Session::TakeFrame(Buffer* bytes) {
+  need_ = kFrameHeaderSize;
+  if (bytes->size() < need_) return false;
+  char space[kFrameHeaderSize];
+  const auto header =
+      Http2FrameHeader::Parse(bytes->Peek(kFrameHeaderSize, space).data());
+  if (!CheckFrame(header)) return false;
+  need_ += header.length;
+  if (bytes->size() < need_) return false;
+  if (header.type == Http2FrameType::kData) {
+    bytes->Skip(kFrameHeaderSize);
+    TakeData(header, bytes->Cut(header.length));
+    return true;
+  }
+  const std::string_view first = bytes->FirstContiguous();
+  if (first.size() >= need_) [[likely]] {
+    Take(header, first.substr(kFrameHeaderSize, header.length));
+  } else {
+    scratch_.resize(header.length);
+    bytes->CopyTo(scratch_.data(), header.length, kFrameHeaderSize);
+    Take(header, scratch_);
+  }
+  bytes->Skip(kFrameHeaderSize + header.length);
+  return true;
+}
+
+// What can be told from the header alone, before the rest has come.
+bool Http2Session::CheckFrame(const Http2FrameHeader& header) {
+  if (header.length > kMaxFrameSize) [[unlikely]] {
+    Terminate(Http2Error::kFrameSizeError, "a frame that is too large");
+  } else if (block_stream_ != 0 &&
+             (header.type != Http2FrameType::kContinuation ||
+              header.stream != block_stream_)) [[unlikely]] {
+    Terminate(Http2Error::kProtocolError, "a frame within a block of fields");
+  } else if (!has_settings_ && (header.type != Http2FrameType::kSettings ||
+                                header.Has(kHttp2Ack))) [[unlikely]] {
+    Terminate(Http2Error::kProtocolError, "the first frame isn't SETTINGS");
+  }
+  return !terminated_;
+}
+
+void Http2Session::Take(const Http2FrameHeader& header,
+                        std::string_view payload) {
+  switch (header.type) {
+    case Http2FrameType::kHeaders:
+      return TakeHeaders(header, payload);
+    case Http2FrameType::kContinuation:
+      return TakeContinuation(header, payload);
+    case Http2FrameType::kPriority:
+      return TakePriority(header, payload);
+    case Http2FrameType::kRstStream:
+      return TakeReset(header, payload);
+    case Http2FrameType::kSettings:
+      return TakeSettings(header, payload);
+    case Http2FrameType::kPing:
+      return TakePing(header, payload);
+    case Http2FrameType::kGoAway:
+      return TakeGoAway(header, payload);
+    case Http2FrameType::kWindowUpdate:
+      return TakeWindowUpdate(header, payload);
+    case Http2FrameType::kPushPromise:  // Clients forbid it by SETTINGS.
+      return Terminate(Http2Error::kProtocolError, "PUSH_PROMISE");
+    case Http2FrameType::kData:
+      break;  // Taken before.
+  }
+  AdmitControlFrame();  // Unknown ones are passed over.
+}
+
+// --- data ---
+
+void Http2Session::TakeData(const Http2FrameHeader& header, Buffer&& payload) {
+  std::size_t padding = 0;
+  if (header.Has(kHttp2Padded)) [[unlikely]] {
+    if (!CutPadding(&payload, &padding)) return;
+  }
+  if (!CountData(header.length)) return;
+  Http2Stream* const stream = streams_.Find(header.stream);
+  if (stream == nullptr || stream->waits_to_open_) return PassOver(header);
+  if (stream->remote_end_) {
     return Terminate(Http2Error::kStreamClosed,
-                     "HTTP/2: a frame of a stream that has ended");
+                     "a frame of a stream that has ended");
   }
-  if (type == NGHTTP2_HEADERS && id >= first_skipped_ && id < last_opened_)
-      [[unlikely]] {
-    Terminate(Http2Error::kProtocolError,
-              "HTTP/2: a stream whose number is lower than the last one's");
+  if (!stream->has_head_) {
+    return Terminate(Http2Error::kProtocolError, "DATA before a head");
+  }
+  const bool end = header.Has(kHttp2EndStream);
+  if (header.length != 0) {
+    NoteMessageFrame();
+  } else if (!end) {
+    AdmitControlFrame();
+  }
+  if (stream->is_closing_) return;
+  stream->receive_window_ -= header.length;
+  if (stream->receive_window_ < 0) {
+    return Reject(stream, Http2Error::kFlowControlError);
+  }
+  if (padding != 0) [[unlikely]]
+    GrantPadding(stream, padding);
+  if (!CountContent(stream, payload.size(), end)) {
+    return Reject(stream, Http2Error::kProtocolError);
+  }
+  stream->remote_end_ = end;
+  if (!payload.empty()) {
+    if (payload.size() <= kCopyAtMost && !end) {
+      BufferBuilder copy;
+      for (const std::string_view piece : payload) copy.Append(piece);
+      payload = copy.DestructiveGet();
+    }
+    handler_->OnData(stream, std::move(payload));
+  }
+  if (end) EndRemote(stream);
+}
+
+bool Http2Session::CutPadding(Buffer* payload, std::size_t* padding) {
+  char length = 0;
+  if (payload->CopyTo(&length, 1) == 1) {
+    payload->Skip(1);
+    const std::size_t size = static_cast<unsigned char>(length);
+    if (size <= payload->size()) {
+      *payload = payload->Cut(payload->size() - size);
+      *padding = size + 1;
+      return true;
+    }
+  }
+  Terminate(Http2Error::kProtocolError,
+            "padding that is longer than its frame");
+  return false;
+}
+
+// For the window of the connection.
+bool Http2Session::CountData(std::size_t size) {
+  receive_window_ -= static_cast<std::int64_t>(size);
+  if (receive_window_ < 0) {
+    Terminate(Http2Error::kFlowControlError,
+              "more data than the connection's window");
+    return false;
+  }
+  ungranted_ += size;
+  if (ungranted_ >= options_.connection_window / 2) {
+    WriteWindowUpdate(0, ungranted_);
+    receive_window_ += static_cast<std::int64_t>(ungranted_);
+    ungranted_ = 0;
+  }
+  return true;
+}
+
+// The handler doesn't see it.
+void Http2Session::GrantPadding(Http2Stream* stream, std::size_t padding) {
+  stream->padding_ += padding;
+  if (stream->padding_ < options_.stream_window / 4) return;
+  Grant(stream, std::exchange(stream->padding_, 0));
+}
+
+// False: it isn't as much as content-length has announced.
+bool Http2Session::CountContent(Http2Stream* stream, std::size_t size,
+                                bool end) {
+  if (stream->content_left_ == Http2Stream::kUnknown) return true;
+  if (static_cast<std::int64_t>(size) > stream->content_left_) return false;
+  stream->content_left_ -= static_cast<std::int64_t>(size);
+  return !end || stream->content_left_ == 0;
+}
+
+void Http2Session::EndRemote(Http2Stream* stream) {
+  // The handler may have given it up, or answered.
+  if (!stream->is_closing_) handler_->OnEnd(stream);
+  if (stream->local_end_ && !stream->is_closing_) {
+    CloseLater(stream, Http2Error::kNoError);
   }
 }
 
-Http2Stream* Http2Session::Find(std::int32_t id) const {
-  return static_cast<Http2Stream*>(
-      nghttp2_session_get_stream_user_data(session_.get(), id));
+// A frame of a stream that isn't open: it has come late, or breaks the rules.
+void Http2Session::PassOver(const Http2FrameHeader& header) {
+  if (header.stream == 0 || IsIdle(header.stream)) {
+    return Terminate(Http2Error::kProtocolError,
+                     "a frame of a stream that nobody has opened");
+  }
+  // A reset, or a window, may have crossed the end.
+  if (header.type == Http2FrameType::kData && HasEnded(header.stream)) {
+    return Terminate(Http2Error::kStreamClosed,
+                     "a frame of a stream that has ended");
+  }
+  AdmitControlFrame();
 }
 
-bool Http2Session::Open(Http2Stream* stream,
-                        const std::vector<Http2Field>& fields, bool end) {
-  const std::vector<nghttp2_nv> nvs = ToNvs(fields);
-  nghttp2_data_provider provider = {.source = {.ptr = stream},
-                                    .read_callback = &Callbacks::ReadData};
-  const std::int32_t id =
-      nghttp2_submit_request(session_.get(), nullptr, nvs.data(), nvs.size(),
-                             end ? nullptr : &provider, stream);
-  if (id < 0) return false;
+// --- fields ---
+
+void Http2Session::TakeHeaders(const Http2FrameHeader& header,
+                               std::string_view payload) {
+  if (header.Has(kHttp2Padded)) {
+    const std::size_t padding =
+        payload.empty() ? 0 : static_cast<unsigned char>(payload.front());
+    if (padding >= payload.size()) {
+      return Terminate(Http2Error::kProtocolError,
+                       "padding that is longer than its frame");
+    }
+    payload = payload.substr(1, payload.size() - 1 - padding);
+  }
+  if (header.Has(kHttp2Priority)) {
+    if (payload.size() < kPrioritySize) {
+      return Terminate(Http2Error::kFrameSizeError, "HEADERS without priority");
+    }
+    if (!CheckPriority(header.stream, payload)) return;
+    payload.remove_prefix(kPrioritySize);
+  }
+  const bool end = header.Has(kHttp2EndStream);
+  if (header.Has(kHttp2EndHeaders)) [[likely]] {
+    return TakeBlock(header.stream, end, payload);
+  }
+  if (header.stream == 0) {
+    return Terminate(Http2Error::kProtocolError, "HEADERS without a stream");
+  }
+  block_stream_ = header.stream;
+  block_ends_ = end;
+  block_.assign(payload);
+}
+
+void Http2Session::TakeContinuation(const Http2FrameHeader& header,
+                                    std::string_view payload) {
+  if (block_stream_ == 0) {
+    return Terminate(Http2Error::kProtocolError,
+                     "CONTINUATION of no block of fields");
+  }
+  if (payload.size() < kLeastContinuation && !header.Has(kHttp2EndHeaders)) {
+    AdmitControlFrame();
+  }
+  // Compression makes blocks smaller than their fields.
+  if (block_.size() + payload.size() >
+      kMaxFrameSize + 4 * options_.max_header_list) {
+    return Terminate(Http2Error::kEnhanceYourCalm,
+                     "a block of fields that is too large");
+  }
+  block_.append(payload);
+  if (!header.Has(kHttp2EndHeaders)) return;
+  TakeBlock(std::exchange(block_stream_, 0), block_ends_, block_);
+}
+
+void Http2Session::TakeBlock(std::int32_t id, bool end,
+                             std::string_view block) {
+  NoteMessageFrame();
+  target_ = FindForBlock(id);
+  if (terminated_) return;
+  // Also if nobody wants the fields: they may be in the table.
+  const HpackResult result =
+      decoder_.Decode(block, [this](const HpackField& field) {
+        if (target_ != nullptr) [[likely]]
+          TakeField(field);
+      });
+  if (!result.error.empty()) {
+    return Terminate(Http2Error::kCompressionError, result.error);
+  }
+  Http2Stream* const stream = std::exchange(target_, nullptr);
+  if (stream == nullptr) return;
+  if (result.too_long) return Reject(stream, Http2Error::kEnhanceYourCalm);
+  CompleteBlock(stream, end);
+}
+
+// The stream that a block of fields is for. Null: for none that is open.
+Http2Stream* Http2Session::FindForBlock(std::int32_t id) {
+  using Kind = Http2HeadCheck::Kind;
+  Http2Stream* const stream = streams_.Find(id);
+  if (stream == nullptr || stream->waits_to_open_) {
+    if (role_ == Role::kServer && (id & 1) != 0 && id > last_opened_)
+        [[likely]] {
+      check_.Begin(Kind::kRequest);
+      return Accept(id);
+    }
+    PassOverBlock(id);
+    return nullptr;
+  }
+  if (stream->remote_end_) {
+    Terminate(Http2Error::kStreamClosed, "a frame of a stream that has ended");
+    return nullptr;
+  }
+  if (stream->is_closing_) return nullptr;
+  check_.Begin(stream->has_head_ ? Kind::kTrailers : Kind::kResponse);
+  return stream;
+}
+
+void Http2Session::PassOverBlock(std::int32_t id) {
+  if (id == 0 || IsIdle(id)) {
+    return Terminate(Http2Error::kProtocolError,
+                     "HEADERS of a stream that can't be opened");
+  }
+  if (HasEnded(id)) {
+    return Terminate(Http2Error::kStreamClosed,
+                     "a frame of a stream that has ended");
+  }
+  if (role_ == Role::kServer && id >= first_skipped_ && id < last_opened_) {
+    return Terminate(Http2Error::kProtocolError,
+                     "a stream whose number is lower than the last one's");
+  }
+  AdmitControlFrame();
+}
+
+Http2Stream* Http2Session::Accept(std::int32_t id) {
+  first_skipped_ = last_opened_ + 1;
+  last_opened_ = id;
+  if (id > goaway_last_) return nullptr;
+  Http2Stream* const stream =
+      open_ < options_.max_concurrent_streams ? handler_->OnStream() : nullptr;
+  if (stream == nullptr) {
+    WriteReset(id, Http2Error::kRefusedStream);
+    return nullptr;
+  }
+  Begin(stream, id);
+  ++open_;
+  return stream;
+}
+
+void Http2Session::Begin(Http2Stream* stream, std::int32_t id) {
   stream->id_ = id;
+  stream->send_window_ = initial_send_window_;
+  stream->receive_window_ = initial_receive_window_;
+  streams_.Insert(id, stream);
+}
+
+void Http2Session::TakeField(const HpackField& field) {
+  if (!check_.Add(field)) [[unlikely]] {
+    Reject(std::exchange(target_, nullptr), Http2Error::kProtocolError);
+  } else if (!handler_->OnField(target_, field.name, field.value))
+      [[unlikely]] {
+    Reject(std::exchange(target_, nullptr), Http2Error::kEnhanceYourCalm);
+  }
+}
+
+void Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
+  const bool trailers = check_.kind() == Http2HeadCheck::Kind::kTrailers;
+  bool well = check_.End() && (end || !trailers) && !(end && check_.interim());
+  if (well && !trailers && !check_.interim()) {
+    stream->has_head_ = true;
+    if (const auto length = check_.content_length()) {
+      stream->content_left_ = static_cast<std::int64_t>(
+          std::min<std::uint64_t>(*length, kMaxContent));
+    }
+    if (stream->asks_head_ || check_.status() == 204 ||
+        check_.status() == 304) {
+      stream->content_left_ = 0;
+    }
+  }
+  if (well && end) well = CountContent(stream, 0, end);
+  if (!well) return Reject(stream, Http2Error::kProtocolError);
+  stream->remote_end_ = end;
+  handler_->OnHeaders(stream, trailers, end);
+  if (end) EndRemote(stream);
+}
+
+// --- the rest ---
+
+void Http2Session::TakePriority(const Http2FrameHeader& header,
+                                std::string_view payload) {
+  if (header.stream == 0) {
+    return Terminate(Http2Error::kProtocolError, "PRIORITY without a stream");
+  }
+  if (payload.size() != kPrioritySize) {
+    return Terminate(Http2Error::kFrameSizeError, "PRIORITY of another size");
+  }
+  if (CheckPriority(header.stream, payload)) AdmitControlFrame();
+}
+
+// Priorities are passed over, but for what can't be.
+bool Http2Session::CheckPriority(std::int32_t stream,
+                                 std::string_view payload) {
+  if (StreamOf(payload) != stream) return true;
+  Terminate(Http2Error::kProtocolError, "a stream that depends on itself");
+  return false;
+}
+
+void Http2Session::TakeReset(const Http2FrameHeader& header,
+                             std::string_view payload) {
+  if (payload.size() != sizeof(std::uint32_t)) {
+    return Terminate(Http2Error::kFrameSizeError, "RST_STREAM of another size");
+  }
+  AdmitReset();
+  if (terminated_) return;
+  Http2Stream* const stream = streams_.Find(header.stream);
+  if (stream == nullptr || stream->waits_to_open_) return PassOver(header);
+  stream->remote_end_ = true;
+  if (stream->is_closing_) return;
+  Close(stream, static_cast<Http2Error>(NumberOf(payload)), /*by_peer=*/true);
+}
+
+void Http2Session::TakeSettings(const Http2FrameHeader& header,
+                                std::string_view payload) {
+  if (header.stream != 0) {
+    return Terminate(Http2Error::kProtocolError, "SETTINGS of a stream");
+  }
+  const bool ack = header.Has(kHttp2Ack);
+  if (payload.size() % kSettingSize != 0 || (ack && !payload.empty())) {
+    return Terminate(Http2Error::kFrameSizeError, "SETTINGS of another size");
+  }
+  AdmitControlFrame();
+  if (ack) return ApplyOwnWindow();
+  // Until it says otherwise there is no limit.
+  if (!std::exchange(has_settings_, true)) {
+    peer_max_streams_ = std::numeric_limits<std::size_t>::max();
+  }
+  std::int64_t window = initial_send_window_;
+  for (; !payload.empty(); payload.remove_prefix(kSettingSize)) {
+    const auto setting =
+        static_cast<Http2Setting>(ReadBigEndian16(payload.data()));
+    if (!ApplySetting(setting, NumberOf(payload.substr(2)), &window)) return;
+  }
+  if (!ApplyPeerWindow(window)) return;
+  WriteHeader({.type = Http2FrameType::kSettings, .flags = kHttp2Ack});
+  handler_->OnPeerWindow(static_cast<std::size_t>(window));
+}
+
+bool Http2Session::ApplySetting(Http2Setting setting, std::uint32_t value,
+                                std::int64_t* window) {
+  switch (setting) {
+    case Http2Setting::kHeaderTableSize:
+      encoder_.SetMaxTableSize(value);
+      return true;
+    case Http2Setting::kEnablePush:
+      if (value == 0 || (value == 1 && role_ == Role::kServer)) return true;
+      break;
+    case Http2Setting::kMaxConcurrentStreams:
+      peer_max_streams_ = value;
+      return true;
+    case Http2Setting::kInitialWindowSize:
+      *window = value;
+      if (value <= kHttp2MaxWindow) return true;
+      Terminate(Http2Error::kFlowControlError, "an initial window too large");
+      return false;
+    case Http2Setting::kMaxFrameSize:
+      if (value >= kMaxFrameSize && value <= kLargestFrame) return true;
+      break;
+    case Http2Setting::kMaxHeaderListSize:
+    default:
+      return true;
+  }
+  Terminate(Http2Error::kProtocolError, "a setting out of its range");
+  return false;
+}
+
+// The peer's SETTINGS_INITIAL_WINDOW_SIZE, which changes open streams, too.
+bool Http2Session::ApplyPeerWindow(std::int64_t window) {
+  const std::int64_t more = window - initial_send_window_;
+  if (more == 0) return true;
+  initial_send_window_ = window;
+  bool fits = true;
+  streams_.ForEach([&](Http2Stream* stream) {
+    if (stream->waits_to_open_) return;
+    stream->send_window_ += more;
+    fits &= stream->send_window_ <= kHttp2MaxWindow;
+    if (more > 0) StandInLine(stream);
+  });
+  if (!fits) {
+    Terminate(Http2Error::kFlowControlError, "a stream's window overflows");
+  }
+  return fits;
+}
+
+// The peer knows ours now.
+void Http2Session::ApplyOwnWindow() {
+  const std::int64_t more = options_.stream_window - initial_receive_window_;
+  if (more == 0) return;
+  initial_receive_window_ = options_.stream_window;
+  streams_.ForEach(
+      [&](Http2Stream* stream) { stream->receive_window_ += more; });
+}
+
+void Http2Session::TakePing(const Http2FrameHeader& header,
+                            std::string_view payload) {
+  if (header.stream != 0) {
+    return Terminate(Http2Error::kProtocolError, "PING of a stream");
+  }
+  if (payload.size() != kPingSize) {
+    return Terminate(Http2Error::kFrameSizeError, "PING of another size");
+  }
+  AdmitControlFrame();
+  if (terminated_) return;
+  if (header.Has(kHttp2Ack)) return handler_->OnPong();
+  WriteHeader(
+      {.length = kPingSize, .type = Http2FrameType::kPing, .flags = kHttp2Ack});
+  output()->Append(payload);
+}
+
+void Http2Session::TakeGoAway(const Http2FrameHeader& header,
+                              std::string_view payload) {
+  constexpr std::size_t kLeast = 8;
+  if (header.stream != 0) {
+    return Terminate(Http2Error::kProtocolError, "GOAWAY of a stream");
+  }
+  if (payload.size() < kLeast) {
+    return Terminate(Http2Error::kFrameSizeError, "GOAWAY of another size");
+  }
+  AdmitControlFrame();
+  goaway_received_ = true;
+  const std::int32_t last_id = StreamOf(payload);
+  handler_->OnGoAway(last_id,
+                     static_cast<Http2Error>(NumberOf(payload.substr(4))),
+                     payload.substr(kLeast));
+  if (role_ == Role::kServer) return;
+  // Of those the peer knows nothing.
+  std::vector<Http2Stream*> unseen;
+  streams_.ForEach([&](Http2Stream* stream) {
+    if (stream->id_ > last_id && !stream->is_closing_) unseen.push_back(stream);
+  });
+  for (Http2Stream* const stream : unseen) {
+    Close(stream, Http2Error::kRefusedStream, /*by_peer=*/false);
+  }
+}
+
+void Http2Session::TakeWindowUpdate(const Http2FrameHeader& header,
+                                    std::string_view payload) {
+  if (payload.size() != sizeof(std::uint32_t)) {
+    return Terminate(Http2Error::kFrameSizeError,
+                     "WINDOW_UPDATE of another size");
+  }
+  AdmitControlFrame();
+  if (terminated_) return;
+  const std::int32_t more = StreamOf(payload);
+  if (header.stream == 0) {
+    send_window_ += more;
+    if (more == 0) {
+      Terminate(Http2Error::kProtocolError, "WINDOW_UPDATE by nothing");
+    } else if (send_window_ > kHttp2MaxWindow) {
+      Terminate(Http2Error::kFlowControlError,
+                "the connection's window overflows");
+    }
+    return;
+  }
+  Http2Stream* const stream = streams_.Find(header.stream);
+  if (stream == nullptr || stream->waits_to_open_) return PassOver(header);
+  if (stream->is_closing_) return;
+  stream->send_window_ += more;
+  if (more == 0) return Reject(stream, Http2Error::kProtocolError);
+  if (stream->send_window_ > kHttp2MaxWindow) {
+    return Reject(stream, Http2Error::kFlowControlError);
+  }
+  handler_->OnWindow(stream, static_cast<std::size_t>(more));
+  StandInLine(stream);
+}
+
+// --------------------------------------------------------------------------
+// What is sent
+// --------------------------------------------------------------------------
+
+Buffer Http2Session::Flush() {
+  if (failed_) return Buffer();
+  try {
+    do {
+      CloseMarked();
+      if (!waiting_.empty()) [[unlikely]]
+        OpenWaiting();
+      if (!line_.empty()) [[unlikely]]
+        ServeLine();
+    } while (!closing_.empty());
+    Buffer out = std::move(written_);
+    if (output_ != nullptr) {
+      out.Append(output_->DestructiveGet());
+      output_ = nullptr;
+      own_output_.reset();
+    }
+    return out;
+  } catch (const std::bad_alloc&) {
+    Fail("out of memory");
+    return Buffer();
+  }
+}
+
+template <class Code>
+void Http2Session::Send(const Http2Stream* stream, Code&& code) {
+  if (broken() || (stream != nullptr && stream->is_closing_)) return;
+  try {
+    code();
+  } catch (const std::bad_alloc&) {
+    Fail("out of memory");
+    throw;
+  }
+}
+
+bool Http2Session::Open(Http2Stream* stream, std::span<const Http2Field> fields,
+                        bool end) {
+  if (broken() || goaway_sent_ || goaway_received_ ||
+      last_opened_ >= std::numeric_limits<std::int32_t>::max() - 1) {
+    return false;
+  }
+  Send(nullptr, [&] {
+    last_opened_ += last_opened_ == 0 ? 1 : 2;
+    Begin(stream, last_opened_);
+    stream->asks_head_ =
+        std::any_of(fields.begin(), fields.end(), [](const Http2Field& field) {
+          return field.name == ":method" && field.value == "HEAD";
+        });
+    stream->ends_ = end;
+    if (waiting_.empty() && open_ < peer_max_streams_) {
+      ++open_;
+      WriteBlock(stream->id_, fields, end);
+      if (end) EndLocal(stream);
+    } else {
+      stream->waits_to_open_ = true;
+      KeepFields(fields, &KeptOf(stream)->head);
+      waiting_.push_back(stream->id_);
+    }
+  });
   return true;
 }
 
 void Http2Session::SendHeaders(Http2Stream* stream,
-                               const std::vector<Http2Field>& fields,
-                               bool end) {
-  const std::vector<nghttp2_nv> nvs = ToNvs(fields);
-  nghttp2_data_provider provider = {.source = {.ptr = stream},
-                                    .read_callback = &Callbacks::ReadData};
-  const int error =
-      nghttp2_submit_response(session_.get(), stream->id_, nvs.data(),
-                              nvs.size(), end ? nullptr : &provider);
-  if (error != 0) Fail(nghttp2_strerror(error));
+                               std::span<const Http2Field> fields, bool end) {
+  Send(stream, [&] {
+    if (stream->ends_) return;
+    stream->ends_ = end;
+    WriteBlock(stream->id_, fields, end);
+    if (end) EndLocal(stream);
+  });
 }
 
-void Http2Session::SendData(Http2Stream* stream, Buffer&& bytes) {
-  stream->out_.Append(std::move(bytes));
-  stream->compaction_.AfterAppend(&stream->out_);
-  if (std::exchange(stream->deferred_, false)) {
-    nghttp2_session_resume_data(session_.get(), stream->id_);
-  }
+void Http2Session::SendData(Http2Stream* stream, Buffer&& bytes, bool end) {
+  Send(stream, [&] {
+    if (stream->ends_) return;
+    stream->ends_ = end;
+    if (stream->out_.empty() && !stream->waits_to_open_) {
+      WriteData(stream, &bytes, kEndless);
+      if (bytes.empty()) {
+        if (end && !stream->local_end_) WriteEnd(stream, FieldSpan());
+        return;
+      }
+    }
+    stream->out_.Append(std::move(bytes));
+    stream->compaction_.AfterAppend(&stream->out_);
+    StandInLine(stream);
+  });
 }
 
 void Http2Session::SendTrailers(Http2Stream* stream,
-                                const std::vector<Http2Field>& fields) {
-  if (std::exchange(stream->ends_, true)) return;
-  stream->trailers_.reserve(fields.size());
-  for (const Http2Field& field : fields) {
-    stream->trailers_.push_back(
-        {std::string(field.name), std::string(field.value)});
-  }
-  if (std::exchange(stream->deferred_, false)) {
-    nghttp2_session_resume_data(session_.get(), stream->id_);
-  }
+                                std::span<const Http2Field> fields) {
+  Send(stream, [&] {
+    if (std::exchange(stream->ends_, true)) return;
+    if (stream->out_.empty() && !stream->waits_to_open_) {
+      WriteEnd(stream, fields);
+    } else if (!fields.empty()) {
+      KeepFields(fields, &KeptOf(stream)->trailers);
+    }
+  });
 }
 
 void Http2Session::SendReset(Http2Stream* stream, Http2Error error) {
-  nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, stream->id_,
-                            static_cast<std::uint32_t>(error));
+  Send(stream, [&] {
+    if (!stream->waits_to_open_) WriteReset(stream->id_, error);
+    CloseLater(stream, error);
+  });
 }
 
 void Http2Session::Grant(Http2Stream* stream, std::size_t bytes) {
-  if (bytes == 0) return;
-  nghttp2_submit_window_update(
-      session_.get(), NGHTTP2_FLAG_NONE, stream->id_,
-      static_cast<std::int32_t>(std::min<std::size_t>(bytes, 1 << 30)));
+  const auto more = std::min(static_cast<std::int64_t>(bytes),
+                             kHttp2MaxWindow - stream->receive_window_);
+  if (more <= 0 || stream->remote_end_) return;
+  Send(stream, [&] {
+    stream->receive_window_ += more;
+    WriteWindowUpdate(stream->id_, static_cast<std::size_t>(more));
+  });
 }
 
 std::size_t Http2Session::Window(const Http2Stream& stream) const {
   return static_cast<std::size_t>(
-      std::max(0, nghttp2_session_get_stream_local_window_size(session_.get(),
-                                                               stream.id_)));
+      std::max<std::int64_t>(0, stream.receive_window_));
 }
 
 void Http2Session::Ping() {
-  nghttp2_submit_ping(session_.get(), NGHTTP2_FLAG_NONE, nullptr);
+  Send(nullptr, [&] { WriteNumbers(Http2FrameType::kPing, 0, {0, 0}); });
 }
 
 void Http2Session::SendShutdownNotice() {
-  nghttp2_submit_shutdown_notice(session_.get());
+  Send(nullptr, [&] {
+    WriteGoAway(std::numeric_limits<std::int32_t>::max(), Http2Error::kNoError,
+                "");
+  });
 }
 
 void Http2Session::SendGoAway(Http2Error error, std::string_view text) {
-  nghttp2_submit_goaway(session_.get(), NGHTTP2_FLAG_NONE,
-                        nghttp2_session_get_last_proc_stream_id(session_.get()),
-                        static_cast<std::uint32_t>(error),
-                        reinterpret_cast<const std::uint8_t*>(text.data()),
-                        text.size());
+  Send(nullptr, [&] {
+    goaway_sent_ = true;
+    goaway_last_ =
+        role_ == Role::kServer ? std::min(goaway_last_, last_opened_) : 0;
+    WriteGoAway(goaway_last_, error, text);
+  });
+}
+
+// --- frames ---
+
+BufferBuilder* Http2Session::output() {
+  if (output_ == nullptr) output_ = &own_output_.emplace();
+  return output_;
+}
+
+void Http2Session::WriteHeader(const Http2FrameHeader& header) {
+  char bytes[kFrameHeaderSize];
+  header.Store(bytes);
+  output()->Append(std::string_view(bytes, sizeof(bytes)));
+}
+
+void Http2Session::WriteNumbers(Http2FrameType type, std::int32_t stream,
+                                std::initializer_list<std::uint32_t> numbers) {
+  WriteHeader({.length = static_cast<std::uint32_t>(numbers.size() *
+                                                    sizeof(std::uint32_t)),
+               .type = type,
+               .stream = stream});
+  for (const std::uint32_t number : numbers) {
+    char bytes[sizeof(number)];
+    PutBigEndian32(number, bytes);
+    output()->Append(std::string_view(bytes, sizeof(bytes)));
+  }
+}
+
+void Http2Session::WriteReset(std::int32_t id, Http2Error error) {
+  WriteNumbers(Http2FrameType::kRstStream, id,
+               {static_cast<std::uint32_t>(error)});
+}
+
+void Http2Session::WriteWindowUpdate(std::int32_t id, std::size_t bytes) {
+  WriteNumbers(Http2FrameType::kWindowUpdate, id,
+               {static_cast<std::uint32_t>(bytes)});
+}
+
+void Http2Session::WriteGoAway(std::int32_t last_id, Http2Error error,
+                               std::string_view text) {
+  char numbers[8];
+  PutBigEndian32(static_cast<std::uint32_t>(error),
+                 PutBigEndian32(static_cast<std::uint32_t>(last_id), numbers));
+  text = text.substr(0, kMaxFrameSize - sizeof(numbers));
+  WriteHeader(
+      {.length = static_cast<std::uint32_t>(sizeof(numbers) + text.size()),
+       .type = Http2FrameType::kGoAway});
+  output()->Append(std::string_view(numbers, sizeof(numbers)));
+  output()->Append(text);
+}
+
+// HEADERS, and what one frame has no room for in CONTINUATION.
+template <class Fields>
+void Http2Session::WriteBlock(std::int32_t id, const Fields& fields, bool end) {
+  block_out_.clear();
+  for (const auto& field : fields) {
+    encoder_.Encode(field.name, field.value, field.indexing, &block_out_);
+  }
+  std::string_view rest = block_out_;
+  auto type = Http2FrameType::kHeaders;
+  std::uint8_t flags = end ? kHttp2EndStream : 0;
+  do {
+    const std::string_view piece = rest.substr(0, kMaxFrameSize);
+    rest.remove_prefix(piece.size());
+    if (rest.empty()) flags |= kHttp2EndHeaders;
+    WriteHeader({.length = static_cast<std::uint32_t>(piece.size()),
+                 .type = type,
+                 .flags = flags,
+                 .stream = id});
+    output()->Append(piece);
+    type = Http2FrameType::kContinuation;
+    flags = 0;
+  } while (!rest.empty());
+}
+
+// As much as the windows have room for, and at most so many bytes. The last
+// ones end the stream if nothing follows them.
+void Http2Session::WriteData(Http2Stream* stream, Buffer* bytes,
+                             std::size_t most) {
+  const bool ends = stream->ends_ && (stream->kept_ == nullptr ||
+                                      stream->kept_->trailers.empty());
+  const std::int64_t room = std::min(stream->send_window_, send_window_);
+  if (room <= 0) return;
+  std::size_t left =
+      std::min({bytes->size(), most, static_cast<std::size_t>(room)});
+  const std::size_t sent = left;
+  stream->send_window_ -= static_cast<std::int64_t>(left);
+  send_window_ -= static_cast<std::int64_t>(left);
+  bool last = false;
+  while (left != 0) {
+    const std::size_t size = std::min(left, kMaxFrameSize);
+    left -= size;
+    last = ends && size == bytes->size();
+    WriteHeader({.length = static_cast<std::uint32_t>(size),
+                 .type = Http2FrameType::kData,
+                 .flags = last ? kHttp2EndStream : std::uint8_t{0},
+                 .stream = stream->id_});
+    output()->Append(size == bytes->size() ? std::exchange(*bytes, Buffer())
+                                           : bytes->Cut(size));
+    NoteMessageFrame();
+  }
+  if (sent != 0) handler_->OnSent(stream, sent);
+  if (last) EndLocal(stream);
+}
+
+void Http2Session::WriteEnd(Http2Stream* stream,
+                            std::span<const Http2Field> trailers) {
+  if (trailers.empty()) {
+    WriteHeader({.type = Http2FrameType::kData,
+                 .flags = kHttp2EndStream,
+                 .stream = stream->id_});
+  } else {
+    WriteBlock(stream->id_, trailers, /*end=*/true);
+  }
+  EndLocal(stream);
+}
+
+// --- what waits ---
+
+Http2Stream::Kept* Http2Session::KeptOf(Http2Stream* stream) {
+  if (stream->kept_ == nullptr) {
+    stream->kept_ = std::make_unique<Http2Stream::Kept>();
+  }
+  return stream->kept_.get();
+}
+
+void Http2Session::KeepFields(std::span<const Http2Field> fields,
+                              std::vector<Http2Stream::KeptField>* kept) {
+  kept->reserve(fields.size());
+  for (const Http2Field& field : fields) {
+    kept->push_back({.name = std::string(field.name),
+                     .value = std::string(field.value),
+                     .indexing = field.indexing});
+  }
+}
+
+// For the connection's window, if the stream's own is open.
+void Http2Session::StandInLine(Http2Stream* stream) {
+  if (stream->out_.empty() || stream->send_window_ <= 0 ||
+      stream->waits_to_open_ || stream->is_closing_ || stream->in_line_) {
+    return;
+  }
+  line_.push_back(stream->id_);
+  stream->in_line_ = true;
+}
+
+// A frame each at a time, so that none waits for all of another.
+void Http2Session::ServeLine() {
+  std::size_t served = 0;
+  for (; served != line_.size() && send_window_ > 0; ++served) {
+    Http2Stream* const stream = streams_.Find(line_[served]);
+    stream->in_line_ = false;
+    WriteQueued(stream, kMaxFrameSize);
+  }
+  line_.erase(line_.begin(),
+              line_.begin() + static_cast<std::ptrdiff_t>(served));
+}
+
+void Http2Session::WriteQueued(Http2Stream* stream, std::size_t most) {
+  if (stream->is_closing_) return;
+  WriteData(stream, &stream->out_, most);
+  if (!stream->out_.empty()) return StandInLine(stream);
+  if (!stream->ends_ || stream->local_end_) return;
+  if (stream->kept_ == nullptr || stream->kept_->trailers.empty()) {
+    return WriteEnd(stream, FieldSpan());
+  }
+  WriteBlock(stream->id_, stream->kept_->trailers, /*end=*/true);
+  EndLocal(stream);
+}
+
+void Http2Session::OpenWaiting() {
+  std::size_t opened = 0;
+  for (; opened != waiting_.size() && open_ < peer_max_streams_; ++opened) {
+    Http2Stream* const stream = streams_.Find(waiting_[opened]);
+    if (stream->is_closing_) continue;
+    stream->waits_to_open_ = false;
+    ++open_;
+    // The window may have changed meanwhile.
+    stream->send_window_ = initial_send_window_;
+    WriteBlock(stream->id_, stream->kept_->head, /*end=*/false);
+    WriteQueued(stream, kEndless);
+  }
+  waiting_.erase(waiting_.begin(),
+                 waiting_.begin() + static_cast<std::ptrdiff_t>(opened));
+}
+
+// --------------------------------------------------------------------------
+// Ends
+// --------------------------------------------------------------------------
+
+void Http2Session::EndLocal(Http2Stream* stream) {
+  stream->local_end_ = true;
+  if (!stream->remote_end_) {
+    if (role_ == Role::kClient) return;
+    // The response is all sent: the rest of the request isn't wanted.
+    WriteReset(stream->id_, Http2Error::kNoError);
+  }
+  CloseLater(stream, Http2Error::kNoError);
+}
+
+void Http2Session::Reject(Http2Stream* stream, Http2Error error) {
+  WriteReset(stream->id_, error);
+  CloseLater(stream, error);
+  AdmitReset();
+}
+
+// Not now: who sends what ends a stream may use it still.
+void Http2Session::CloseLater(Http2Stream* stream, Http2Error outcome) {
+  closing_.push_back(stream);
+  stream->is_closing_ = true;
+  stream->outcome_ = outcome;
+  if (!stream->waits_to_open_) --open_;
+}
+
+void Http2Session::CloseMarked() {
+  // The handler may mark others.
+  for (std::size_t i = 0; i != closing_.size(); ++i) {
+    Http2Stream* const stream = closing_[i];
+    Close(stream, stream->outcome_, /*by_peer=*/false);
+  }
+  closing_.clear();
+}
+
+void Http2Session::Close(Http2Stream* stream, Http2Error outcome,
+                         bool by_peer) {
+  if (stream->in_line_) [[unlikely]]
+    std::erase(line_, stream->id_);
+  if (stream->waits_to_open_) [[unlikely]] {
+    std::erase(waiting_, stream->id_);
+  } else if (!stream->is_closing_) {
+    --open_;
+  }
+  if (stream->remote_end_) ended_[next_ended_++ % ended_.size()] = stream->id_;
+  streams_.Remove(stream->id_);
+  handler_->OnClosed(stream, outcome, by_peer);
 }
 
 }  // namespace flare::rpc

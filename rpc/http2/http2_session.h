@@ -1,22 +1,26 @@
-// One HTTP/2 connection, either side: frames, HPACK, flow control and the
-// states of streams, by libnghttp2. No IO: bytes go in by Receive(), and come
-// out by Flush().
+// One HTTP/2 connection, either side (RFC 9113): frames, flow control and the
+// states of streams; fields are compressed by hpack.h. No IO: bytes go in by
+// Receive(), and come out by Flush().
 //
 //   Http2Session session(Http2Session::Role::kServer, options, &handler);
-//   session.Receive(std::move(bytes));       // calls the handler
+//   session.Receive(&in);                    // calls the handler
 //   session.SendHeaders(stream, {{":status", "200"}}, /*end=*/false);
 //   session.SendData(stream, std::move(message));
 //   session.SendTrailers(stream, {{"grpc-status", "0"}});
 //   connection->Write(session.Flush());
 //
-// Of what is sent nothing leaves before Flush(), and data only as far as the
-// peer's windows go: the rest stays queued in its stream, and a later Flush(),
-// behind a Receive(), takes it.
+// What is sent becomes frames at once, which Flush() hands out together, and
+// data only as far as the peer's windows go: the rest stays queued in its
+// stream, and a later Flush(), behind a Receive(), takes it.
+//
+// Left out: the upgrade from HTTP/1.1, pushes, and priorities, which are passed
+// over.
 //
 // Not thread-safe: whoever shares one guards it with a lock, under which the
-// handler is called, too. Nothing blocks. Allocates as libnghttp2 does. Without
-// memory the constructor and the Send functions throw std::bad_alloc; Receive()
-// and Flush() fail the session.
+// handler is called, too. Nothing blocks. In steady state nothing is allocated
+// but by queues of data that wait. Without memory the constructor and the Send
+// functions throw std::bad_alloc, and the session has failed; Receive() and
+// Flush() fail the session.
 #ifndef FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 #define FLARE_RPC_HTTP2_HTTP2_SESSION_H_
 
@@ -24,33 +28,27 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/http2/hpack.h"
+#include "flare/rpc/http2/http2_frame.h"
+#include "flare/rpc/http2/http2_head.h"
+#include "flare/rpc/http2/http2_stream_table.h"
 #include "flare/rpc/wire/flood_guard.h"
-
-struct nghttp2_session;
 
 namespace flare::rpc {
 
 struct Http2Field {
   std::string_view name;  // In lower case.
   std::string_view value;
-};
-
-// RFC 9113, section 7.
-enum class Http2Error : std::uint32_t {
-  kNoError = 0,
-  kProtocolError = 1,
-  kInternalError = 2,
-  kFlowControlError = 3,
-  kStreamClosed = 5,
-  kRefusedStream = 7,
-  kCancel = 8,
-  kEnhanceYourCalm = 11,
+  HpackIndexing indexing = HpackIndexing::kAdd;
 };
 
 // What a session keeps of a stream. Its user derives from it.
@@ -69,22 +67,42 @@ class Http2Stream {
  private:
   friend class Http2Session;
 
-  struct Field {
+  static constexpr std::int64_t kUnknown = -1;
+
+  // Fields that can't be sent yet.
+  struct KeptField {
     std::string name;
     std::string value;
+    HpackIndexing indexing;
+  };
+  struct Kept {
+    std::vector<KeptField> head;      // It isn't the stream's turn.
+    std::vector<KeptField> trailers;  // Data are before them.
   };
 
   std::int32_t id_ = 0;
-  bool ends_ = false;      // Nothing follows out_ but trailers_.
-  bool deferred_ = false;  // libnghttp2 waits to be told of more data.
+  bool waits_to_open_ = false;
+  bool ends_ = false;        // Nothing follows out_ but trailers.
+  bool local_end_ = false;   // We have sent all.
+  bool remote_end_ = false;  // The peer has.
+  bool has_head_ = false;    // The peer's, but for interim ones.
+  bool asks_head_ = false;   // By HEAD: the response has no data.
+  bool in_line_ = false;     // In Http2Session::line_.
+  bool is_closing_ = false;  // In Http2Session::closing_.
+  Http2Error outcome_ = Http2Error::kNoError;  // ... with this.
+  std::int64_t send_window_ = 0;
+  std::int64_t receive_window_ = 0;
+  std::int64_t content_left_ = kUnknown;  // Of content-length.
+  std::size_t padding_ = 0;               // Received, and not granted anew.
   Buffer out_;
   // Short messages lie in blocks that many streams share.
   PacedCompaction compaction_;
-  std::vector<Field> trailers_;
+  std::unique_ptr<Kept> kept_;
 };
 
 // What comes from the peer. Called by Receive(), and by Flush(): OnSent() and
-// OnClosed(). May call the session's Send functions, not Receive() or Flush().
+// OnClosed(). OnSent() is called by SendData(), too. May call the session's
+// Send functions, but in OnSent(), and not Receive() or Flush().
 class Http2Handler {
  public:
   // The peer has opened a stream. Null: it is refused. On servers only.
@@ -94,13 +112,14 @@ class Http2Handler {
   virtual bool OnField(Http2Stream* stream, std::string_view name,
                        std::string_view value) = 0;
   // All fields of a block have come. `end`: nothing follows; OnEnd() is called,
-  // too. `trailers`: it is the second block.
+  // too. `trailers`: they follow the head. Interim responses are heads of their
+  // own.
   virtual void OnHeaders(Http2Stream* stream, bool trailers, bool end) = 0;
   // The bytes count for the stream's window until Grant().
   virtual void OnData(Http2Stream* stream, Buffer&& bytes) = 0;
   // The peer sends no more by this stream.
   virtual void OnEnd(Http2Stream* stream) = 0;
-  // So many queued bytes have left by Flush().
+  // So many bytes of data have become frames.
   virtual void OnSent(Http2Stream* stream, std::size_t bytes) = 0;
   // The session doesn't use the stream any more. kNoError: both sides have
   // ended it. `by_peer`: it has reset it.
@@ -129,7 +148,7 @@ class Http2Session {
   // The first bytes that a client sends.
   static constexpr std::string_view kPreface =
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  static constexpr std::size_t kFrameHeaderSize = 9;
+  static constexpr std::size_t kFrameHeaderSize = Http2FrameHeader::kSize;
   static constexpr std::size_t kMaxFrameSize = 16384;
 
   struct Options {
@@ -154,21 +173,30 @@ class Http2Session {
   Http2Session(const Http2Session&) = delete;
   Http2Session& operator=(const Http2Session&) = delete;
 
-  // False: the session has failed, see error(). What Flush() has then is still
-  // to be sent: it tells the peer why. After some failures only over() says so,
-  // behind that Flush().
-  [[nodiscard]] bool Receive(Buffer&& bytes);
-  // On servers, of a frame that Receive() is given next, with the
-  // kFrameHeaderSize bytes of its header: data and heads for a stream that the
-  // peer has ended or passed over break the session. libnghttp2 would need
-  // memory of each closed stream to see it, and ignores them.
-  void CheckFrame(std::string_view header);
+  // Takes whole frames off *bytes. The rest of the last one stays, whose size
+  // is need(). False: the session has failed, see error(), or is over. What
+  // Flush() has then is still to be sent: it tells the peer why.
+  [[nodiscard]] bool Receive(Buffer* bytes);
+  // The same for those that keep no rest.
+  [[nodiscard]] bool Receive(Buffer&& bytes) {
+    rest_.Append(std::move(bytes));
+    return Receive(&rest_);
+  }
+  // By the handler: Receive() returns behind the frame at hand.
+  void Pause() { paused_ = true; }
+  // As many bytes as Receive() needs to go on; 0: any.
+  std::size_t need() const { return need_; }
+  // More frames of a head, or of trailers, are to come.
+  bool within_block() const { return block_stream_ != 0; }
   // What is to be sent now; may be empty. Without memory the session fails.
   [[nodiscard]] Buffer Flush();
-  // The same, by the empty builder of a caller that has one: a second one
-  // beside it would begin another block.
-  [[nodiscard]] Buffer Flush(BufferBuilder* builder);
-  // Nothing more is read or sent: both sides have said GOAWAY, and no stream is
+  // What is sent until Flush(), which must follow, is written by *builder,
+  // which is empty. For callers that have one: a second one beside it would
+  // begin another block.
+  void WriteBy(BufferBuilder* builder) {
+    if (output_ == nullptr) output_ = builder;
+  }
+  // Nothing more is read or sent: either side has said GOAWAY, and no stream is
   // open, or the session has failed.
   bool over() const;
   // Nothing can be sent any more, mostly for want of memory: the connection is
@@ -179,22 +207,35 @@ class Http2Session {
   // The text for a log, where it is broken.
   const std::string& error() const { return error_; }
 
-  // The peer's stream of that number; null if it is closed.
-  Http2Stream* Find(std::int32_t id) const;
+  // The stream of that number; null if it is closed.
+  Http2Stream* Find(std::int32_t id) const { return streams_.Find(id); }
 
-  // On clients: opens *stream. False: no number is left, or the session has
-  // failed; OnClosed() isn't called for it then. Waits for its turn if the peer
-  // has enough open.
+  // On clients: opens *stream. False: no number is left, or the connection
+  // takes no further streams; OnClosed() isn't called for it then. Waits for
+  // its turn if the peer has enough open.
   [[nodiscard]] bool Open(Http2Stream* stream,
-                          const std::vector<Http2Field>& fields, bool end);
+                          std::span<const Http2Field> fields, bool end);
   // On servers: the head of the response. `end`: it is all.
-  void SendHeaders(Http2Stream* stream, const std::vector<Http2Field>& fields,
+  void SendHeaders(Http2Stream* stream, std::span<const Http2Field> fields,
                    bool end);
-  // Behind the head.
-  void SendData(Http2Stream* stream, Buffer&& bytes);
+  // Behind the head. `end`: they are the last.
+  void SendData(Http2Stream* stream, Buffer&& bytes, bool end = false);
   // The stream ends behind its data, the first time with these trailers.
-  void SendTrailers(Http2Stream* stream, const std::vector<Http2Field>& fields);
-  void SendEnd(Http2Stream* stream) { SendTrailers(stream, {}); }
+  void SendTrailers(Http2Stream* stream, std::span<const Http2Field> fields);
+  void SendEnd(Http2Stream* stream) {
+    SendTrailers(stream, std::span<const Http2Field>());
+  }
+  // With fields that are listed at the call.
+  using FieldList = std::initializer_list<Http2Field>;
+  [[nodiscard]] bool Open(Http2Stream* stream, FieldList fields, bool end) {
+    return Open(stream, std::span(fields.begin(), fields.size()), end);
+  }
+  void SendHeaders(Http2Stream* stream, FieldList fields, bool end) {
+    SendHeaders(stream, std::span(fields.begin(), fields.size()), end);
+  }
+  void SendTrailers(Http2Stream* stream, FieldList fields) {
+    SendTrailers(stream, std::span(fields.begin(), fields.size()));
+  }
   // OnClosed() follows in Flush().
   void SendReset(Http2Stream* stream, Http2Error error);
 
@@ -210,12 +251,97 @@ class Http2Session {
   void SendGoAway(Http2Error error, std::string_view text);
 
  private:
-  class Callbacks;
-  friend class Callbacks;
+  // --- what comes ---
 
-  void Fail(std::string_view why) noexcept;
+  // False: what there is must wait, or the session is broken.
+  bool TakePreface(Buffer* bytes);
+  bool TakeFrame(Buffer* bytes);
+  bool CheckFrame(const Http2FrameHeader& header);
+  void Take(const Http2FrameHeader& header, std::string_view payload);
+
+  void TakeData(const Http2FrameHeader& header, Buffer&& payload);
+  bool CutPadding(Buffer* payload, std::size_t* padding);
+  bool CountData(std::size_t size);
+  void GrantPadding(Http2Stream* stream, std::size_t padding);
+  bool CountContent(Http2Stream* stream, std::size_t size, bool end);
+  void EndRemote(Http2Stream* stream);
+  void PassOver(const Http2FrameHeader& header);
+
+  void TakeHeaders(const Http2FrameHeader& header, std::string_view payload);
+  void TakeContinuation(const Http2FrameHeader& header,
+                        std::string_view payload);
+  void TakeBlock(std::int32_t id, bool end, std::string_view block);
+  Http2Stream* FindForBlock(std::int32_t id);
+  void PassOverBlock(std::int32_t id);
+  Http2Stream* Accept(std::int32_t id);
+  void Begin(Http2Stream* stream, std::int32_t id);
+  void TakeField(const HpackField& field);
+  void CompleteBlock(Http2Stream* stream, bool end);
+
+  void TakePriority(const Http2FrameHeader& header, std::string_view payload);
+  bool CheckPriority(std::int32_t stream, std::string_view payload);
+  void TakeReset(const Http2FrameHeader& header, std::string_view payload);
+  void TakeSettings(const Http2FrameHeader& header, std::string_view payload);
+  bool ApplySetting(Http2Setting setting, std::uint32_t value,
+                    std::int64_t* window);
+  bool ApplyPeerWindow(std::int64_t window);
+  void ApplyOwnWindow();
+  void TakePing(const Http2FrameHeader& header, std::string_view payload);
+  void TakeGoAway(const Http2FrameHeader& header, std::string_view payload);
+  void TakeWindowUpdate(const Http2FrameHeader& header,
+                        std::string_view payload);
+
+  // Nobody has opened a stream of that number yet.
+  bool IsIdle(std::int32_t id) const {
+    return id > last_opened_ || (id & 1) == 0;
+  }
+  // The peer has ended or reset it, not long ago.
+  bool HasEnded(std::int32_t id) const {
+    return std::find(ended_.begin(), ended_.end(), id) != ended_.end();
+  }
+
+  // --- what is sent ---
+
+  // Runs what writes, unless nothing is sent any more on that stream; null: on
+  // the connection.
+  template <class Code>
+  void Send(const Http2Stream* stream, Code&& code);
+
+  BufferBuilder* output();
+  void WriteSettings();
+  void WriteHeader(const Http2FrameHeader& header);
+  void WriteNumbers(Http2FrameType type, std::int32_t stream,
+                    std::initializer_list<std::uint32_t> numbers);
+  void WriteReset(std::int32_t id, Http2Error error);
+  void WriteWindowUpdate(std::int32_t id, std::size_t bytes);
+  void WriteGoAway(std::int32_t last_id, Http2Error error,
+                   std::string_view text);
+  template <class Fields>
+  void WriteBlock(std::int32_t id, const Fields& fields, bool end);
+  void WriteData(Http2Stream* stream, Buffer* bytes, std::size_t most);
+  void WriteEnd(Http2Stream* stream, std::span<const Http2Field> trailers);
+
+  static Http2Stream::Kept* KeptOf(Http2Stream* stream);
+  static void KeepFields(std::span<const Http2Field> fields,
+                         std::vector<Http2Stream::KeptField>* kept);
+  void StandInLine(Http2Stream* stream);
+  void ServeLine();
+  void WriteQueued(Http2Stream* stream, std::size_t most);
+  void OpenWaiting();
+
+  // --- ends ---
+
+  // We have sent all.
+  void EndLocal(Http2Stream* stream);
+  // Resets a stream for what the peer has done.
+  void Reject(Http2Stream* stream, Http2Error error);
+  void CloseLater(Http2Stream* stream, Http2Error outcome);
+  void CloseMarked();
+  void Close(Http2Stream* stream, Http2Error outcome, bool by_peer);
+
   // GOAWAY, for what the peer has done.
-  void Terminate(Http2Error error, std::string why);
+  void Terminate(Http2Error error, std::string_view why);
+  void Fail(std::string_view why) noexcept;
   // Too many end the session.
   void AdmitControlFrame();
   void AdmitReset();
@@ -228,30 +354,55 @@ class Http2Session {
   const Role role_;
   const Options options_;
   Http2Handler* const handler_;
-  struct Delete {
-    void operator()(nghttp2_session* session) const;
-  };
-  std::unique_ptr<nghttp2_session, Delete> session_;
   std::string error_;
   bool failed_ = false;
-  bool terminated_ = false;      // By GOAWAY, for what the peer has done.
+  bool terminated_ = false;  // By GOAWAY, for what the peer has done.
+  bool paused_ = false;
+  bool has_preface_ = false;   // Or needs none.
+  bool has_settings_ = false;  // The peer's.
+  bool goaway_sent_ = false;
+  bool goaway_received_ = false;
   int free_control_frames_ = 0;  // Not counted, see NoteMessageFrame().
   FloodGuard control_frames_;
   FloodGuard resets_;
-  // While the handler is told of them.
-  Buffer input_;
-  const char* input_begin_ = nullptr;
-  BufferBuilder* output_ = nullptr;
+
+  Http2StreamTable<Http2Stream> streams_;
+  std::size_t open_ = 0;  // Of these: neither closing nor waiting to open.
+  std::vector<Http2Stream*> closing_;
   // On servers: the last stream that was opened, those that were passed over
   // before it, from the first one on, and the latest that were closed when the
-  // peer had ended them.
+  // peer had ended them. On clients the first is ours.
   std::int32_t last_opened_ = 0;
   std::int32_t first_skipped_ = 0;
   std::array<std::int32_t, 8> ended_ = {};
   std::size_t next_ended_ = 0;
-  // Of the block that comes in.
-  std::size_t header_list_ = 0;
-  std::int32_t reset_by_peer_ = 0;  // Of the frame at hand.
+  std::int32_t goaway_last_ = 0x7fffffff;  // As we have said.
+
+  // Input.
+  Buffer rest_;
+  std::size_t need_ = 0;
+  std::string scratch_;  // A frame that lay in pieces.
+  HpackDecoder decoder_;
+  Http2HeadCheck check_;
+  std::string block_;              // The beginning of one,
+  std::int32_t block_stream_ = 0;  // of this stream, if not 0,
+  bool block_ends_ = false;        // which it ends.
+  Http2Stream* target_ = nullptr;  // The stream of the fields that come.
+  std::int64_t receive_window_ = kHttp2InitialWindow;
+  std::size_t ungranted_ = 0;  // Of that window.
+  std::int64_t initial_receive_window_ = kHttp2InitialWindow;
+
+  // Output.
+  Buffer written_;  // By the constructor.
+  std::optional<BufferBuilder> own_output_;
+  BufferBuilder* output_ = nullptr;  // Null: nothing is written.
+  HpackEncoder encoder_;
+  std::string block_out_;
+  std::int64_t send_window_ = kHttp2InitialWindow;
+  std::int64_t initial_send_window_ = kHttp2InitialWindow;
+  std::vector<std::int32_t> line_;  // Streams whose data wait for send_window_.
+  std::vector<std::int32_t> waiting_;  // On clients: to be opened.
+  std::size_t peer_max_streams_;
 };
 
 }  // namespace flare::rpc

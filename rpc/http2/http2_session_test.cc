@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/wire/framing.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -39,6 +40,7 @@ struct TestHandler final : Http2Handler {
   }
   void OnData(Http2Stream* stream, Buffer&& bytes) override {
     Of(stream)->data += FlattenSlow(bytes);
+    if (pausing != nullptr) pausing->Pause();
   }
   void OnEnd(Http2Stream* stream) override { Of(stream)->ended = true; }
   void OnSent(Http2Stream* stream, std::size_t bytes) override {
@@ -63,6 +65,7 @@ struct TestHandler final : Http2Handler {
 
   std::vector<std::unique_ptr<TestStream>> streams;
   bool refuse = false;
+  Http2Session* pausing = nullptr;
   int pongs = 0;
   std::int32_t goaway_last = -1;
   Http2Error goaway_error = Http2Error::kNoError;
@@ -80,6 +83,11 @@ class Http2SessionTest : public ::testing::Test {
       server_fine = server.Receive(std::move(to_server)) && server_fine;
       client_fine = client.Receive(std::move(to_client)) && client_fine;
     }
+  }
+
+  // From a client that breaks the rules, or goes to their limits.
+  bool ServerTakes(std::string_view frames) {
+    return server.Receive(CreateBufferSlow(frames));
   }
 
   void Open(TestStream* stream, bool end) {
@@ -308,28 +316,52 @@ TEST_F(Http2SessionTest, BadFramesAreAnsweredWithGoAway) {
   EXPECT_EQ(at_client.goaway_error, Http2Error::kProtocolError);
 }
 
-// DATA or HEADERS, without content.
-std::string HeaderOf(int type, std::int32_t id) {
-  return std::string("\0\0\0", 3) + static_cast<char>(type) + '\4' +
-         std::string("\0\0\0", 3) + static_cast<char>(id);
+// A frame that ends no stream, and a block of fields if it is HEADERS.
+std::string Frame(Http2FrameType type, std::int32_t id,
+                  std::string_view payload = {}, std::uint8_t flags = 0) {
+  std::string frame(Http2FrameHeader::kSize, '\0');
+  if (type == Http2FrameType::kHeaders) flags |= kHttp2EndHeaders;
+  Http2FrameHeader{.length = static_cast<std::uint32_t>(payload.size()),
+                   .type = type,
+                   .flags = flags,
+                   .stream = id}
+      .Store(frame.data());
+  return frame.append(payload);
 }
+
+constexpr std::string_view kNumber("\0\0\0\1", 4);
+// Of HPACK: GET http://x/.
+constexpr std::string_view kHead = "\x82\x86\x84\x41\x01x";
 
 TEST_F(Http2SessionTest, FramesOfEndedStreamsBreakTheSession) {
   TestStream first;
   Open(&first, /*end=*/true);
-  server.CheckFrame(HeaderOf(0, 1));  // It is open: libnghttp2 will see.
   server.SendHeaders(at_server.streams[0].get(), {{":status", "200"}},
                      /*end=*/true);
   Exchange();
   EXPECT_TRUE(first.ended);
-  server.CheckFrame(HeaderOf(3, 1));  // A reset may have crossed the end.
-  server.CheckFrame(HeaderOf(1, 3));  // A new one.
-  EXPECT_FALSE(server.broken());
-  server.CheckFrame(HeaderOf(0, 1));
+  // These may have crossed the end.
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kRstStream, 1, kNumber)));
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kWindowUpdate, 1, kNumber)));
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 3, kHead)));
+  EXPECT_FALSE(ServerTakes(Frame(Http2FrameType::kData, 1)));
   EXPECT_TRUE(server.broken());
   EXPECT_EQ(server.error(), "HTTP/2: a frame of a stream that has ended");
   Exchange();
   EXPECT_EQ(at_client.goaway_error, Http2Error::kStreamClosed);
+}
+
+TEST_F(Http2SessionTest, FramesBehindTheEndBreakTheSession) {
+  for (const auto type : {Http2FrameType::kData, Http2FrameType::kHeaders}) {
+    TestHandler handler;
+    Http2Session other(Http2Session::Role::kServer, Small(), &handler);
+    EXPECT_TRUE(other.Receive(CreateBufferSlow(
+        std::string(Http2Session::kPreface) +
+        Frame(Http2FrameType::kSettings, 0) +
+        Frame(Http2FrameType::kHeaders, 1, kHead, kHttp2EndStream))));
+    EXPECT_FALSE(other.Receive(CreateBufferSlow(Frame(type, 1))));
+    EXPECT_TRUE(handler.streams[0]->ended);
+  }
 }
 
 TEST_F(Http2SessionTest, FramesOfStreamsThatWeEndedAreIgnored) {
@@ -339,27 +371,360 @@ TEST_F(Http2SessionTest, FramesOfStreamsThatWeEndedAreIgnored) {
                      /*end=*/true);
   Exchange();
   EXPECT_TRUE(stream.closed);
-  server.CheckFrame(HeaderOf(0, 1));  // It was on its way.
-  server.CheckFrame(HeaderOf(1, 1));
-  EXPECT_FALSE(server.broken());
+  // They were on their way.
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kData, 1)));
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 1)));
 }
 
 TEST_F(Http2SessionTest, AStreamThatWasPassedOverCantBeOpened) {
   TestStream first;
   Open(&first, /*end=*/false);
-  Exchange();
-  // HEADERS of stream 7, with the fields of GET http://x/.
-  const std::string head = "\x82\x86\x84\x41\x01x";
-  std::string frame = HeaderOf(1, 7) + head;
-  frame[2] = static_cast<char>(head.size());
-  EXPECT_TRUE(server.Receive(CreateBufferSlow(frame)));
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 7, kHead)));
   EXPECT_EQ(at_server.streams.size(), 2u);
-  server.CheckFrame(HeaderOf(1, 1));  // Trailers.
-  EXPECT_FALSE(server.broken());
-  server.CheckFrame(HeaderOf(1, 5));
-  EXPECT_TRUE(server.broken());
+  // Trailers.
+  EXPECT_TRUE(
+      ServerTakes(Frame(Http2FrameType::kHeaders, 1, {}, kHttp2EndStream)));
+  EXPECT_FALSE(ServerTakes(Frame(Http2FrameType::kHeaders, 5, kHead)));
   Exchange();
   EXPECT_EQ(at_client.goaway_error, Http2Error::kProtocolError);
+}
+
+TEST_F(Http2SessionTest, MalformedHeadsResetTheirStream) {
+  using Fields = std::vector<Http2Field>;
+  const Fields good = {{":method", "POST"},
+                       {":scheme", "http"},
+                       {":path", "/"},
+                       {":authority", "here"}};
+  const auto outcome = [&](const Fields& fields) {
+    TestStream stream;
+    EXPECT_TRUE(client.Open(&stream, fields, /*end=*/true));
+    Exchange();
+    EXPECT_TRUE(server_fine);
+    EXPECT_TRUE(stream.closed);
+    return stream.error;
+  };
+  for (const Http2Field& wrong : {Http2Field{"Upper", "case"},
+                                  {"connection", "close"},
+                                  {"te", "gzip"},
+                                  {":method", "GET"},
+                                  {":late", "pseudo"},
+                                  {"a", "line\nbreak"},
+                                  {"content-length", "5"},
+                                  {"content-length", "x"}}) {
+    Fields fields = good;
+    fields.push_back(wrong);
+    EXPECT_EQ(outcome(fields), Http2Error::kProtocolError) << wrong.name;
+  }
+  for (std::size_t i = 0; i != good.size(); ++i) {
+    Fields fields = good;
+    fields.erase(fields.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_EQ(outcome(fields), Http2Error::kProtocolError) << good[i].name;
+  }
+}
+
+TEST_F(Http2SessionTest, ContentIsAsLongAsItsHeadSays) {
+  const auto outcome = [&](std::string_view announced, bool end) {
+    TestStream stream;
+    EXPECT_TRUE(client.Open(&stream,
+                            {{":method", "POST"},
+                             {":scheme", "http"},
+                             {":path", "/"},
+                             {":authority", "here"},
+                             {"content-length", announced}},
+                            /*end=*/false));
+    client.SendData(&stream, CreateBufferSlow("four"), end);
+    Exchange();
+    if (!stream.closed) client.SendReset(&stream, Http2Error::kCancel);
+    Exchange();
+    EXPECT_TRUE(server_fine);
+    return stream.error;
+  };
+  EXPECT_EQ(outcome("4", true), Http2Error::kCancel);
+  EXPECT_EQ(outcome("5", false), Http2Error::kCancel);
+  EXPECT_EQ(outcome("5", true), Http2Error::kProtocolError);
+  EXPECT_EQ(outcome("3", false), Http2Error::kProtocolError);
+}
+
+TEST_F(Http2SessionTest, LongHeadsComeInPieces) {
+  const std::string value(40'000, 'v');
+  TestStream stream;
+  Open(&stream, /*end=*/true);
+  server.SendHeaders(at_server.streams[0].get(),
+                     {{":status", "200"}, {"long", value}}, /*end=*/true);
+  Exchange();
+  EXPECT_EQ(stream.fields.back(), "long=" + value);
+  EXPECT_TRUE(stream.ended);
+}
+
+TEST_F(Http2SessionTest, HeadsWithoutEndBreakTheSession) {
+  Exchange();
+  const std::string piece(10'000, '\0');
+  std::string frame = Frame(Http2FrameType::kHeaders, 1, piece);
+  frame[4] = 0;
+  EXPECT_TRUE(ServerTakes(frame));
+  bool fine = true;
+  for (int i = 0; i != 5 && fine; ++i) {
+    fine = ServerTakes(Frame(Http2FrameType::kContinuation, 1, piece));
+  }
+  EXPECT_FALSE(fine);
+  EXPECT_EQ(server.error(), "HTTP/2: a block of fields that is too large");
+}
+
+TEST_F(Http2SessionTest, SmallPiecesOfHeadsAreCounted) {
+  Exchange();
+  std::string frames = Frame(Http2FrameType::kHeaders, 1);
+  frames[4] = 0;
+  for (int i = 0; i != 300; ++i) {
+    frames += Frame(Http2FrameType::kContinuation, 1);
+  }
+  EXPECT_FALSE(ServerTakes(frames));
+  EXPECT_NE(server.error().find("too many frames"), std::string::npos);
+}
+
+TEST_F(Http2SessionTest, NothingMayComeBetweenPiecesOfAHead) {
+  Exchange();
+  std::string frame = Frame(Http2FrameType::kHeaders, 1, kHead);
+  frame[4] = 0;
+  EXPECT_FALSE(
+      ServerTakes(frame + Frame(static_cast<Http2FrameType>(0x77), 0)));
+}
+
+TEST_F(Http2SessionTest, UnknownFramesArePassedOver) {
+  Exchange();
+  EXPECT_TRUE(
+      ServerTakes(Frame(static_cast<Http2FrameType>(0x77), 0, "x") +
+                  Frame(Http2FrameType::kPriority, 9, std::string(5, '\0'))));
+}
+
+// What the peer does wrong, and by which code it is told.
+TEST_F(Http2SessionTest, WrongFramesBreakTheSession) {
+  using Type = Http2FrameType;
+  struct Wrong {
+    Type type;
+    std::int32_t id;
+    std::string payload;
+    Http2Error error;
+    std::uint8_t flags = 0;
+  };
+  const std::string most = "\x7f\xff\xff\xff";
+  for (const Wrong& wrong : std::vector<Wrong>{
+           {Type::kData, 0, "x", Http2Error::kProtocolError},
+           {Type::kData, 3, "x", Http2Error::kProtocolError},
+           {Type::kData, 1, "\7x", Http2Error::kProtocolError, kHttp2Padded},
+           {Type::kData, 1, "", Http2Error::kProtocolError, kHttp2Padded},
+           {Type::kData, 1, std::string(16'385, 'x'),
+            Http2Error::kFrameSizeError},
+           {Type::kHeaders, 0, std::string(kHead), Http2Error::kProtocolError},
+           {Type::kHeaders, 2, std::string(kHead), Http2Error::kProtocolError},
+           {Type::kHeaders, 3, "\x7fx", Http2Error::kProtocolError,
+            kHttp2Padded},
+           {Type::kHeaders, 3, "\xff\xff\x7f", Http2Error::kCompressionError},
+           {Type::kPriority, 0, std::string(5, '\0'),
+            Http2Error::kProtocolError},
+           {Type::kPriority, 3, "x", Http2Error::kFrameSizeError},
+           {Type::kPriority, 3, std::string("\0\0\0\3x", 5),
+            Http2Error::kProtocolError},
+           {Type::kRstStream, 0, most, Http2Error::kProtocolError},
+           {Type::kRstStream, 3, most, Http2Error::kProtocolError},
+           {Type::kRstStream, 1, "x", Http2Error::kFrameSizeError},
+           {Type::kSettings, 1, "", Http2Error::kProtocolError},
+           {Type::kSettings, 0, "x", Http2Error::kFrameSizeError},
+           {Type::kSettings, 0, "sixsix", Http2Error::kFrameSizeError,
+            kHttp2Ack},
+           {Type::kSettings, 0, std::string("\0\2\0\0\0\2", 6),
+            Http2Error::kProtocolError},
+           {Type::kSettings, 0, std::string("\0\4\xff\0\0\0", 6),
+            Http2Error::kFlowControlError},
+           {Type::kSettings, 0, std::string("\0\5\0\0\0\1", 6),
+            Http2Error::kProtocolError},
+           {Type::kPushPromise, 1, most, Http2Error::kProtocolError},
+           {Type::kPing, 1, "eight123", Http2Error::kProtocolError},
+           {Type::kPing, 0, "x", Http2Error::kFrameSizeError},
+           {Type::kGoAway, 1, "eight123", Http2Error::kProtocolError},
+           {Type::kGoAway, 0, "x", Http2Error::kFrameSizeError},
+           {Type::kWindowUpdate, 0, std::string(4, '\0'),
+            Http2Error::kProtocolError},
+           {Type::kWindowUpdate, 0, most, Http2Error::kFlowControlError},
+           {Type::kWindowUpdate, 3, most, Http2Error::kProtocolError},
+           {Type::kWindowUpdate, 1, "x", Http2Error::kFrameSizeError},
+           {Type::kContinuation, 1, "x", Http2Error::kProtocolError}}) {
+    TestHandler handler;
+    Http2Session other(Http2Session::Role::kServer, Small(), &handler);
+    EXPECT_TRUE(other.Receive(CreateBufferSlow(
+        std::string(Http2Session::kPreface) + Frame(Type::kSettings, 0) +
+        Frame(Type::kHeaders, 1, kHead))));
+    static_cast<void>(other.Flush());
+    EXPECT_FALSE(other.Receive(CreateBufferSlow(
+        Frame(wrong.type, wrong.id, wrong.payload, wrong.flags))));
+    const std::string said = FlattenSlow(other.Flush());
+    ASSERT_GE(said.size(), 17u) << other.error();
+    EXPECT_EQ(static_cast<Http2FrameType>(said[3]), Type::kGoAway);
+    EXPECT_EQ(ReadBigEndian32(said.data() + 13),
+              static_cast<std::uint32_t>(wrong.error))
+        << other.error();
+  }
+}
+
+TEST_F(Http2SessionTest, WindowsOfStreamsMustNotOverflow) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  EXPECT_TRUE(
+      ServerTakes(Frame(Http2FrameType::kWindowUpdate, 1, "\x7f\xff\xff\xff")));
+  Exchange();
+  EXPECT_EQ(stream.error, Http2Error::kFlowControlError);
+}
+
+TEST_F(Http2SessionTest, MoreThanTheWindowResetsTheStream) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  const std::string data(16'384, 'd');
+  for (int i = 0; i != 4; ++i) {
+    EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kData, 1, data)));
+  }
+  EXPECT_EQ(server.Window(*at_server.streams[0]), 0u);
+  EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kData, 1, "d")));
+  Exchange();
+  EXPECT_EQ(stream.error, Http2Error::kFlowControlError);
+}
+
+TEST_F(Http2SessionTest, PaddingIsGrantedAnew) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  TestStream* const peer = at_server.streams[0].get();
+  const std::string padded = "\xff" + std::string(255, '\0');
+  for (int i = 0; i != 1000; ++i) {  // 250 KiB.
+    ASSERT_TRUE(
+        ServerTakes(Frame(Http2FrameType::kData, 1, padded, kHttp2Padded)));
+  }
+  EXPECT_EQ(peer->data, "");
+  EXPECT_GE(server.Window(*peer), 48u << 10);
+}
+
+TEST_F(Http2SessionTest, ASmallerWindowIsKeptTo) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  TestStream* const peer = at_server.streams[0].get();
+  server.SendHeaders(peer, {{":status", "200"}}, /*end=*/false);
+  server.SendData(peer, CreateBufferSlow(std::string(10'000, 'd')));
+  // 5,000 less than what was sent is open.
+  EXPECT_TRUE(ServerTakes(
+      Frame(Http2FrameType::kSettings, 0, std::string("\0\4\0\0\x13\x88", 6))));
+  server.SendData(peer, CreateBufferSlow("more"));
+  EXPECT_EQ(peer->queued(), 4u);
+  EXPECT_TRUE(ServerTakes(
+      Frame(Http2FrameType::kWindowUpdate, 1, std::string("\0\0\x13\x88", 4))));
+  static_cast<void>(server.Flush());
+  EXPECT_EQ(peer->queued(), 4u);
+  EXPECT_TRUE(ServerTakes(
+      Frame(Http2FrameType::kWindowUpdate, 1, std::string("\0\0\0\4", 4))));
+  static_cast<void>(server.Flush());
+  EXPECT_EQ(peer->queued(), 0u);
+}
+
+// Trailers, too.
+TEST_F(Http2SessionTest, StreamsShareTheConnectionsWindow) {
+  TestStream streams[3];
+  for (TestStream& stream : streams) Open(&stream, /*end=*/true);
+  static_cast<void>(ServerTakes(
+      Frame(Http2FrameType::kSettings, 0, std::string("\0\4\0\1\0\0", 6))));
+  const std::string data((4 << 20) - 20'000, 'd');
+  server.SendHeaders(at_server.streams[0].get(), {{":status", "200"}}, false);
+  for (std::size_t i = 0; i != data.size() / 10'000; ++i) {
+    server.SendData(at_server.streams[0].get(),
+                    CreateBufferSlow(std::string(10'000, 'd')));
+    Exchange();
+    client.Grant(&streams[0], 10'000);
+  }
+  for (int i : {1, 2}) {
+    TestStream* const peer = at_server.streams[i].get();
+    server.SendHeaders(peer, {{":status", "200"}}, /*end=*/false);
+    server.SendData(peer, CreateBufferSlow(std::string(60'000, 'd')));
+    server.SendTrailers(peer, {{"last", "1"}});
+  }
+  Exchange();
+  for (int i : {1, 2}) {
+    EXPECT_EQ(streams[i].data.size(), 60'000u);
+    EXPECT_EQ(streams[i].fields.back(), "last=1");
+    EXPECT_TRUE(streams[i].closed);
+  }
+}
+
+TEST_F(Http2SessionTest, StreamsWaitForTheirTurn) {
+  Exchange();
+  Http2Session::Options few;
+  few.max_concurrent_streams = 2;
+  TestHandler handler;
+  Http2Session narrow(Http2Session::Role::kServer, few, &handler);
+  const auto exchange = [&] {
+    for (;;) {
+      Buffer to_server = client.Flush();
+      Buffer to_client = narrow.Flush();
+      if (to_server.empty() && to_client.empty()) return;
+      EXPECT_TRUE(narrow.Receive(std::move(to_server)));
+      EXPECT_TRUE(client.Receive(std::move(to_client)));
+    }
+  };
+  EXPECT_TRUE(narrow.Receive(CreateBufferSlow(Http2Session::kPreface)));
+  EXPECT_TRUE(
+      narrow.Receive(CreateBufferSlow(Frame(Http2FrameType::kSettings, 0))));
+  exchange();
+  TestStream streams[5];
+  for (TestStream& stream : streams) {
+    ASSERT_TRUE(client.Open(&stream,
+                            {{":method", "POST"},
+                             {":scheme", "http"},
+                             {":path", "/"},
+                             {":authority", "here"}},
+                            /*end=*/false));
+    client.SendData(&stream, CreateBufferSlow("data"));
+    client.SendTrailers(&stream, {{"last", "1"}});
+  }
+  client.SendReset(&streams[3], Http2Error::kCancel);
+  exchange();
+  EXPECT_EQ(handler.streams.size(), 2u);
+  EXPECT_TRUE(streams[3].closed);
+  for (std::size_t i = 0; i != handler.streams.size(); ++i) {
+    EXPECT_EQ(handler.streams[i]->data, "data");
+    EXPECT_EQ(handler.streams[i]->fields.back(), "last=1");
+    narrow.SendHeaders(handler.streams[i].get(), {{":status", "200"}},
+                       /*end=*/true);
+    exchange();
+  }
+  EXPECT_EQ(handler.streams.size(), 4u);
+  for (const TestStream& stream : streams) EXPECT_TRUE(stream.closed);
+}
+
+TEST_F(Http2SessionTest, MoreStreamsThanTheLimitAreRefused) {
+  Http2Session::Options few;
+  few.max_concurrent_streams = 1;
+  TestHandler handler;
+  Http2Session narrow(Http2Session::Role::kServer, few, &handler);
+  EXPECT_TRUE(narrow.Receive(
+      CreateBufferSlow(std::string(Http2Session::kPreface) +
+                       Frame(Http2FrameType::kSettings, 0) +
+                       Frame(Http2FrameType::kHeaders, 1, kHead) +
+                       Frame(Http2FrameType::kHeaders, 3, kHead))));
+  EXPECT_EQ(handler.streams.size(), 1u);
+  EXPECT_TRUE(FlattenSlow(narrow.Flush())
+                  .ends_with(std::string("\0\0\4\3\0\0\0\0\3\0\0\0\7", 13)));
+}
+
+TEST_F(Http2SessionTest, TheHandlerMayPause) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  at_server.pausing = &server;
+  Buffer in =
+      CreateBufferSlow(Frame(Http2FrameType::kData, 1, "a") +
+                       Frame(Http2FrameType::kData, 1, "b") +
+                       Frame(Http2FrameType::kData, 1, "c").substr(0, 9));
+  TestStream* const peer = at_server.streams[0].get();
+  EXPECT_TRUE(server.Receive(&in));
+  EXPECT_EQ(peer->data, "a");
+  EXPECT_TRUE(server.Receive(&in));
+  EXPECT_EQ(peer->data, "ab");
+  EXPECT_TRUE(server.Receive(&in));
+  EXPECT_EQ(in.size(), 9u);
+  EXPECT_EQ(server.need(), 10u);
 }
 
 TEST_F(Http2SessionTest, GoAwayLetsOpenStreamsEnd) {
