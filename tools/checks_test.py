@@ -462,6 +462,17 @@ class CheckDocsTest(unittest.TestCase):
             list(check('tools/x.md', '[a](sources.py#x) [b](https://x.y/z)')),
             [])
 
+    def test_pages_that_nobody_finds(self):
+        def check(readme, menu):
+            return list(check_docs.check_listed(
+                ['docs/x.md', 'docs/decisions/0001-y.md', 'README.md'],
+                readme, menu))
+        self.assertEqual(check('[x](docs/x.md)', '  - X: x.md\n'), [])
+        self.assertEqual(check('', '  - X: x.md\n'),
+                         ['README.md: the documents lack docs/x.md'])
+        self.assertEqual(check('[x](docs/x.md)', '  - X: xx.md\n'),
+                         ['mkdocs.yml: the menu lacks docs/x.md'])
+
     def test_quotes_must_be_word_for_word(self):
         quote = '<!-- from: tools/sources.py -->\n```py\n%s```\n'
         check = check_docs.check_quotes

@@ -1,4 +1,8 @@
-"""For mkdocs: pages of the checkout's top, and links that lead out of docs/."""
+"""For mkdocs: pages made of files beside docs/, and links that lead there.
+
+Pages of the checkout's top get pages of the site, and so do the programs under
+example/ that documents name: a reader of the site has no checkout at hand.
+"""
 
 import os
 import re
@@ -10,6 +14,39 @@ TOP = {'README.md': 'about.md', 'SECURITY.md': 'security_reports.md',
        'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changes.md'}
 
 LINK = re.compile(r'(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)')
+FENCE = re.compile(r'(^```.*?^```$)', re.MULTILINE | re.DOTALL)
+# `example/short/tls.cc`, except in the text of a link.
+EXAMPLE = re.compile(r'(?<!\[)`(example/[\w./-]+\.\w+)`')
+LANGUAGES = {'.cc': 'cpp', '.h': 'cpp', '.proto': 'proto', '.py': 'python',
+             '.sh': 'bash', '.js': 'js', '.html': 'html', '.yaml': 'yaml',
+             '.json': 'json'}
+
+
+def example_page(path):
+    """The source of the page that shows the file."""
+    return path + '.md'
+
+
+def example_text(top, path):
+    with open(os.path.join(top, path), encoding='utf-8') as file:
+        code = file.read()
+    language = LANGUAGES[os.path.splitext(path)[1]]
+    # Code would crowd prose out of the results of a search.
+    return ('---\nsearch:\n  exclude: true\n---\n# %s\n\n```%s\n%s```\n'
+            % (os.path.basename(path), language, code))
+
+
+def named_examples(top):
+    found = set()
+    for folder, _, names in os.walk(os.path.join(top, 'docs')):
+        for name in names:
+            if not name.endswith('.md'):
+                continue
+            with open(os.path.join(folder, name), encoding='utf-8') as file:
+                found.update(EXAMPLE.findall(file.read()))
+    return {path for path in found
+            if os.path.splitext(path)[1] in LANGUAGES and
+            os.path.isfile(os.path.join(top, path))}
 
 
 def on_files(files, config):
@@ -19,6 +56,9 @@ def on_files(files, config):
             text = file.read()
         text = text.replace('](docs/', '](')
         files.append(File.generated(config, page, content=text))
+    for path in sorted(named_examples(top)):
+        files.append(File.generated(config, example_page(path),
+                                    content=example_text(top, path)))
     return files
 
 
@@ -44,4 +84,14 @@ def on_page_markdown(markdown, page, config, files):
         if from_top and target in TOP:
             target = TOP[target]
         return resolve(text, target, anchor or '', folder)
-    return LINK.sub(replace, markdown)
+
+    def link_example(match):
+        source = example_page(match.group(1))
+        if files.get_file_from_path(source) is None:
+            return match.group(0)
+        return '[`%s`](%s)' % (match.group(1),
+                               os.path.relpath(source, folder or '.'))
+
+    parts = FENCE.split(LINK.sub(replace, markdown))
+    parts[::2] = [EXAMPLE.sub(link_example, part) for part in parts[::2]]
+    return ''.join(parts)
