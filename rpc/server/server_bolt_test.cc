@@ -180,9 +180,9 @@ TEST_F(ServerBoltTest, AnswersWhatItCannotServe) {
   ExpectError(&client, parts, 6, STATUS_METHOD_NOT_FOUND,
               "Method [a.B.C] is not implemented.");
   parts = Parts();
-  parts.codec = 1;
+  parts.codec = 2;
   ExpectError(&client, parts, 9, STATUS_NOT_SUPPORTED,
-              "bolt: the content must be protobuf (codec 11), not of codec 1");
+              "bolt: the content must be protobuf (codec 11), not of codec 2");
   parts = Parts();
   parts.headers += "x";
   ExpectError(&client, parts, 18, STATUS_MALFORMED_DATA,

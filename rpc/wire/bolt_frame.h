@@ -52,9 +52,10 @@ inline constexpr std::uint16_t kBoltGoAway = 100;  // MOSN: send no more
 inline constexpr std::string_view kBoltNoticesWithoutEnd =
     "bolt: heartbeats or go-aways without end";
 
-// The codec for protobuf messages. (SOFARPC's others are Java's: 1 hessian,
-// 2 java, 3 top, 4 hessian2.)
+// The codec for protobuf messages; and Hessian, SOFARPC's default, of which
+// only failures are written. (Others are Java's: 2 java, 3 top, 4 hessian2.)
 inline constexpr std::uint8_t kBoltCodecProtobuf = 11;
+inline constexpr std::uint8_t kBoltCodecHessian = 1;
 
 // Keys of the header map. The service is "package.Service:version".
 inline constexpr std::string_view kBoltService = "service";

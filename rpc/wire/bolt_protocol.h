@@ -16,6 +16,8 @@
 //   - those of node (`sofa_head_target_app` without `protocol`): the same, but
 //     with the closest response status (2 for a service's failure), because
 //     with 0 they take the content for the message.
+//   - SOFARPC's clients that call by Hessian, which is refused: status 0, and a
+//     SofaResponse in Hessian that has the text.
 //   - others, and all whose headers can't be read: no content, the closest
 //     response status, and the text in `Rpc-Error-Reason`.
 //
@@ -30,7 +32,7 @@
 //     status 18; the bytes are skipped as they come. More than
 //     Limits::max_skipped: the connection is closed after that.
 //   - Any command but heartbeat, request and go-away, or another codec:
-//     STATUS_NOT_SUPPORTED, status 9.
+//     STATUS_NOT_SUPPORTED, status 9 (codec Hessian: 0, as above).
 //   - Another class: STATUS_SERVICE_NOT_FOUND, status 6 (no processor), as
 //     unknown services and methods.
 //   - A malformed header map: STATUS_MALFORMED_DATA, status 18.
@@ -55,7 +57,7 @@
 namespace flare::rpc {
 
 // Which caller is told of a failure.
-enum class BoltCaller : std::uint8_t { kOther, kJava, kNode };
+enum class BoltCaller : std::uint8_t { kOther, kJava, kNode, kHessian };
 
 // What the server remembers of a call (ReplyTicket).
 struct BoltTicket {
