@@ -26,7 +26,7 @@ class InterceptedHttpHandler final : public HttpHandler {
     controller.dispatched_ns_ = ToSteadyNs(context->dispatched_at);
     InterceptedCall call(&controller, &request, response);
     std::exception_ptr exception;
-    const auto last = [&] {
+    auto last = [&] {
       context->caller = controller.caller();
       try {
         handler_->HandleRequest(request, response, context);
@@ -40,7 +40,8 @@ class InterceptedHttpHandler final : public HttpHandler {
                       "The handler has failed.", response);
       }
     };
-    InterceptorChain(interceptors_, &call, last).Run();
+    const auto run = [](void* f) { (*static_cast<decltype(last)*>(f))(); };
+    InterceptorChain(interceptors_, &call, run, &last).Run();
     // To the server, which knows whether something was sent.
     if (exception != nullptr) std::rethrow_exception(exception);
   }

@@ -50,29 +50,25 @@ void InterceptedCall::SetFailed(int code, std::string reason) {
 }
 
 void ServerNext::Run() {
-  if (std::exchange(ran_, true)) {
+  const rpc::InterceptorChain* const chain = std::exchange(chain_, nullptr);
+  if (chain == nullptr) [[unlikely]] {
     LOG(DFATAL) << "ServerNext::Run() was called twice by one interceptor.";
     return;
   }
-  chain_->RunFrom(index_);
+  chain->RunFrom(next_);
 }
 
 namespace rpc {
 
-void InterceptorChain::RunFrom(std::size_t index) const {
-  if (index == interceptors_.size()) return last_(argument_);
-  try {
-    ServerNext next(this, index + 1);
-    interceptors_[index]->Intercept(*call_, next);
-  } catch (...) {
-    Fail(index);
-  }
+// Not inlined: what is behind the last one needs no frame for it.
+[[gnu::noinline]] void InterceptorChain::RunInner(Place place) const {
+  RunOne(place);
 }
 
 // In a `catch (...)`.
-void InterceptorChain::Fail(std::size_t index) const {
-  const std::string who = "nterceptor " + std::to_string(index + 1) + " of " +
-                          std::string(call_->method());
+void InterceptorChain::Fail(Place place) const {
+  const std::string who = "nterceptor " + std::to_string(place - begin_ + 1) +
+                          " of " + std::string(call_->method());
   const std::string what = TakeHandlerException("i" + who);
   call_->SetFailed(STATUS_FAILED, "I" + who + " has thrown " + what);
 }

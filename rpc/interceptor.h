@@ -32,7 +32,7 @@
 #include <google/protobuf/message.h>
 
 #include <chrono>
-#include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -172,12 +172,12 @@ class ServerNext {
  private:
   friend class rpc::InterceptorChain;
 
-  ServerNext(const rpc::InterceptorChain* chain, std::size_t index)
-      : chain_(chain), index_(index) {}
+  ServerNext(const rpc::InterceptorChain* chain,
+             const std::shared_ptr<ServerInterceptor>* next)
+      : chain_(chain), next_(next) {}
 
-  const rpc::InterceptorChain* const chain_;
-  const std::size_t index_;
-  bool ran_ = false;
+  const rpc::InterceptorChain* chain_;  // Null once it was run.
+  const std::shared_ptr<ServerInterceptor>* const next_;
 };
 
 // --------------------------------------------------------------------------

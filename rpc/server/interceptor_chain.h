@@ -1,10 +1,9 @@
 // Runs a call through the interceptors of its server.
 //
-//   InterceptorChain(interceptors, &call, [&] { CallTheMethod(); }).Run();
+//   InterceptorChain(interceptors, &call, CallTheMethod, argument).Run();
 #ifndef FLARE_RPC_SERVER_INTERCEPTOR_CHAIN_H_
 #define FLARE_RPC_SERVER_INTERCEPTOR_CHAIN_H_
 
-#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -17,28 +16,44 @@ using Interceptors = std::vector<std::shared_ptr<ServerInterceptor>>;
 
 class InterceptorChain {
  public:
-  // All must live until Run() has returned. `last` doesn't throw.
-  template <class F>
+  // All must live until Run() has returned. There is one interceptor at least.
+  // `last` doesn't throw.
   InterceptorChain(const Interceptors& interceptors, InterceptedCall* call,
-                   const F& last)
-      : interceptors_(interceptors),
+                   void (*last)(void*), void* argument)
+      : begin_(interceptors.data()),
+        end_(begin_ + interceptors.size()),
         call_(call),
-        last_([](const void* f) { (*static_cast<const F*>(f))(); }),
-        argument_(&last) {}
+        last_(last),
+        argument_(argument) {}
 
   // Throws only what ends a thread.
-  void Run() const { RunFrom(0); }
+  void Run() const { RunOne(begin_); }
 
  private:
   friend class flare::ServerNext;
 
-  void RunFrom(std::size_t index) const;
-  [[gnu::cold, gnu::noinline]] void Fail(std::size_t index) const;
+  using Place = const std::shared_ptr<ServerInterceptor>*;
 
-  const Interceptors& interceptors_;
+  void RunFrom(Place place) const {
+    if (place == end_) return last_(argument_);
+    RunInner(place);
+  }
+  void RunInner(Place place) const;
+  void RunOne(Place place) const {
+    try {
+      ServerNext next(this, place + 1);
+      (*place)->Intercept(*call_, next);
+    } catch (...) {
+      Fail(place);
+    }
+  }
+  [[gnu::cold, gnu::noinline]] void Fail(Place place) const;
+
+  const Place begin_;
+  const Place end_;
   InterceptedCall* const call_;
-  void (*const last_)(const void*);
-  const void* const argument_;
+  void (*const last_)(void*);
+  void* const argument_;
 };
 
 }  // namespace flare::rpc

@@ -242,7 +242,7 @@ void ServerCall::Serve() {
   if (lacks_memory) [[unlikely]]
     return FailWithoutMemory();
   if (method_->interceptors != nullptr) [[unlikely]]
-    return ServeIntercepted(*method_);
+    return ServeIntercepted();
   if (!CallService(*method_)) [[unlikely]]
     return;
   // acquire: pairs with the release in Finish [CE2].
@@ -293,8 +293,7 @@ void ServerCall::FinishUnanswered() {
   if (connection_->leavers() != ServerConnection::Leavers::kNone) [[unlikely]] {
     if (!BeginAmongLeavers()) return false;
   } else if (!ParseHead()) {
-    Finish();
-    return false;
+    return Finish(), false;
   }
   if (!PassGate()) return false;
   if (!connection_->HasOutputRoom() && !WaitToBegin()) [[unlikely]] {
@@ -412,17 +411,21 @@ void ServerCall::Abandon() {
 }
 
 // False: the request was dealt with, because it is malformed.
-bool ServerCall::ParseHead() {
+[[gnu::always_inline]] inline bool ServerCall::ParseHead() {
   const ParseResult result = protocol_->Parse(request_);
   if (result == ParseResult::kOk) [[likely]]
     return true;
+  Reject(result);
+  return false;
+}
+
+void ServerCall::Reject(ParseResult result) {
   connection_->state().CountFailure(connection_->group(), Failure::kMalformed);
   if (result == ParseResult::kReject) {
     protocol_->WriteRejection(*request_);
   } else {
     connection_->CloseMalformed(request_->reject_reason);
   }
-  return false;
 }
 
 [[gnu::always_inline]] inline bool ServerCall::BeginRpc() {
@@ -444,9 +447,9 @@ bool ServerCall::ParseHead() {
 
   const Method* const method = FindMethod();
   if (method == nullptr) return FailUnknown(), false;
-  if (method->streaming() != is_stream_ && !AdmitStream(*method)) [[unlikely]] {
+  const bool streams = method->streaming();
+  if (streams != is_stream_ && !AdmitStream(*method)) [[unlikely]]
     return false;
-  }
   if (waited_ns > method->max_wait_ns || !method->TryEnter()) {
     return FailOverloaded(), false;
   }
@@ -457,7 +460,7 @@ bool ServerCall::ParseHead() {
     if (!BeginStream()) return false;
   } else if (flare::Status parsed = ParseBody(); !parsed.ok()) {
     return Fail(parsed, Failure::kMalformed), false;
-  } else if (method->streaming() && !StreamReply()) [[unlikely]] {
+  } else if (streams && !StreamReply()) [[unlikely]] {
     return false;
   }
   controller_.parsed_ns_ = NowNs();
@@ -612,62 +615,67 @@ void ServerCall::FinishStream() {
     const Method& method) {
   // relaxed: nobody else knows of the call.
   progress_.store(0, std::memory_order_relaxed);
-  std::exception_ptr exception;  // Fibers mustn't be suspended in handlers.
   try {
     const BorrowedExecutionContextScope scope(context_.Get());  // [CE2]
     method.service->CallMethod(method.descriptor, &controller_,
                                messages_.request(), messages_.response(), this);
-  } catch (...) {
-    exception = std::current_exception();
-    if (exception == nullptr) throw;  // What ends a thread.
-  }
-  if (exception == nullptr || !ClaimForException(method, exception)) [[likely]]
     return true;
+  } catch (...) {  // Fibers mustn't be suspended in here.
+    if (!ClaimForException(method)) return true;
+  }
   RespondThrown(method);
   FinishThrown();
   return false;
 }
 
-// Not inlined: its frame is larger.
-void ServerCall::ServeIntercepted(const Method& method) {
+// With interceptors: the task answers the call when they have returned, and so
+// is the second in [CE2].
+[[gnu::always_inline]] inline void ServerCall::ServeIntercepted() {
   // relaxed: nobody else knows of the call.
   progress_.store(kIntercepted, std::memory_order_relaxed);
-  bool thrown = false;
   {
     const BorrowedExecutionContextScope scope(context_.Get());
-    const google::protobuf::MethodDescriptor* const descriptor =
-        method.descriptor;
-    InterceptedCall call(
-        descriptor, &controller_,
-        descriptor->client_streaming() ? nullptr : messages_.request(),
-        descriptor->server_streaming() ? nullptr : messages_.response());
-    const auto last = [&] { thrown = !CallAndWait(method); };
-    InterceptorChain(*method.interceptors, &call, last).Run();
+    const google::protobuf::MethodDescriptor* const method =
+        method_->descriptor;
+    const google::protobuf::Message* request = messages_.request();
+    google::protobuf::Message* response = messages_.response();
+    if (is_stream_) [[unlikely]] {
+      if (method->client_streaming()) request = nullptr;
+      if (method->server_streaming()) response = nullptr;
+    }
+    InterceptedCall call(method, &controller_, request, response);
+    const auto last = [](void* self) {
+      static_cast<ServerCall*>(self)->CallAndWait();
+    };
+    InterceptorChain(*method_->interceptors, &call, last, this).Run();
   }
   // acq_rel: pairs with OnWatched() [CE1].
-  progress_.fetch_or(kSealed | kReturned, std::memory_order_acq_rel);
-  if (thrown) [[unlikely]] {
-    RespondThrown(method);
+  progress_.fetch_or(kSealed, std::memory_order_acq_rel);
+  // relaxed: this fiber has set it.
+  if ((progress_.load(std::memory_order_relaxed) & kThrown) != 0) [[unlikely]] {
+    RespondThrown(*method_);
     return FinishThrown();
   }
   Respond(/*last=*/true);
   Finish();
+  GiveBack();
 }
 
-// Calls the service, and waits for `done`. False: the method threw before.
-bool ServerCall::CallAndWait(const Method& method) {
-  std::exception_ptr exception;  // As in CallService().
+// Calls the service, and waits for `done` unless the method throws before.
+[[gnu::always_inline]] inline void ServerCall::CallAndWait() {
+  const Method& method = *method_;
   try {
     method.service->CallMethod(method.descriptor, &controller_,
                                messages_.request(), messages_.response(), this);
-  } catch (...) {
-    exception = std::current_exception();
-    if (exception == nullptr) throw;  // What ends a thread.
+  } catch (...) {  // As in CallService().
+    ClaimForException(method);
+    return;
   }
-  if (exception != nullptr) [[unlikely]]
-    return !ClaimForException(method, exception);
   // acquire: pairs with Run().
-  if ((progress_.load(std::memory_order_acquire) & kEnded) != 0) return true;
+  if ((progress_.load(std::memory_order_acquire) & kEnded) == 0) WaitForDone();
+}
+
+void ServerCall::WaitForDone() {
   fiber::Event ended;
   done_event_ = &ended;
   // acq_rel: pairs with Run(), both ways.
@@ -675,21 +683,16 @@ bool ServerCall::CallAndWait(const Method& method) {
     ended.Wait();
   }
   done_event_ = nullptr;
-  return true;
 }
 
-// Logs the exception. False: `done` was first, and the call goes its way. True:
-// the controller has the exception.
-bool ServerCall::ClaimForException(const Method& method,
-                                   const std::exception_ptr& exception) {
+// In a `catch (...)`: logs the exception. False: `done` was first, and the call
+// goes its way. True: the controller has the exception.
+bool ServerCall::ClaimForException(const Method& method) {
+  if (std::current_exception() == nullptr) throw;  // What ends a thread.
   std::string text = "out of memory";
   try {
     const std::string name = "ethod " + std::string(method.name());
-    try {
-      std::rethrow_exception(exception);
-    } catch (...) {
-      text = "M" + name + " has thrown " + TakeHandlerException("m" + name);
-    }
+    text = "M" + name + " has thrown " + TakeHandlerException("m" + name);
   } catch (const std::bad_alloc&) {
     // Which the exception, most likely, was as well.
   }
@@ -962,8 +965,10 @@ void ServerCall::Run() {
   // acq_rel: pairs with ClaimForException() and OnWatched() [CE1].
   const std::uint8_t before =
       progress_.fetch_or(kEnded, std::memory_order_acq_rel);
-  if ((before & (kEnded | kIntercepted)) != 0) [[unlikely]]
+  if ((before & (kEnded | kIntercepted)) != 0) [[unlikely]] {
+    if (before == kIntercepted) return;  // The task goes on from here.
     return RunOtherwise(before);
+  }
   Respond(/*last=*/true);
   Finish();
 }

@@ -123,10 +123,10 @@ class ServerCall final : public fiber::Task,
   bool WaitToUnpack();
   void ServeOwn();
   bool CallService(const Method& method);
-  [[gnu::noinline]] void ServeIntercepted(const Method& method);
-  bool CallAndWait(const Method& method);
-  [[gnu::cold, gnu::noinline]] bool ClaimForException(
-      const Method& method, const std::exception_ptr& exception);
+  void ServeIntercepted();
+  void CallAndWait();
+  [[gnu::noinline]] void WaitForDone();
+  [[gnu::cold, gnu::noinline]] bool ClaimForException(const Method& method);
   [[gnu::cold, gnu::noinline]] void RespondThrown(const Method& method);
 
   // Before a reply is made: while much output waits for the peer to take it,
@@ -141,6 +141,7 @@ class ServerCall final : public fiber::Task,
   bool WaitForTurn(bool patient);
 
   bool ParseHead();
+  [[gnu::cold, gnu::noinline]] void Reject(ParseResult result);
   flare::Status ParseBody();
   flare::Status FillResponse(OutboundResponse* response);
   flare::Status FitToCaller(OutboundResponse* response);
