@@ -63,6 +63,8 @@ std::string Join(std::initializer_list<std::string_view> pieces,
   return JoinAll(pieces, separator);
 }
 
+void FreeCapacity(std::string* text) { text->shrink_to_fit(); }
+
 std::string CountOf(std::size_t n, std::string_view what) {
   std::string text = std::to_string(n);
   text.append(" ").append(what);

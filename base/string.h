@@ -42,12 +42,16 @@ std::string Join(std::initializer_list<std::string_view> pieces,
 // again and again.
 inline constexpr std::size_t kMaxKeptBytes = 4096;
 
+// Frees what an empty `text` has kept.
+void FreeCapacity(std::string* text);
+
 // Makes `text` empty. Its memory is kept for the next use, unless it is more
 // than `max_capacity` bytes: one large value must not cost memory for ever.
 inline void ClearKeeping(std::string* text,
                          std::size_t max_capacity = kMaxKeptBytes) {
   text->clear();
-  if (text->capacity() > max_capacity) text->shrink_to_fit();
+  if (text->capacity() > max_capacity) [[unlikely]]
+    FreeCapacity(text);
 }
 
 // "1 worker", "2 workers".

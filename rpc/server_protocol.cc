@@ -6,16 +6,19 @@
 
 namespace flare::rpc {
 
+// Not inlined: most requests have none of it, and need no frame for it.
+[[gnu::noinline]] void InboundRequest::ClearRare() {
+  own.reset();
+  if (stream != nullptr) std::exchange(stream, nullptr)->Drop();
+  metadata.reset();
+}
+
 void InboundRequest::Clear() {
-  if (own != nullptr) [[unlikely]]
-    own.reset();
-  if (stream != nullptr) [[unlikely]] {
-    std::exchange(stream, nullptr)->Drop();
-  }
+  if (own != nullptr || stream != nullptr || metadata != nullptr) [[unlikely]]
+    ClearRare();
   head = RequestHead();
   body.Clear();
   attachment.Clear();
-  metadata.reset();
   reject_status = STATUS_SUCCESS;
   ClearKeeping(&reject_reason);
   wire_size = 0;

@@ -140,6 +140,9 @@ struct InboundRequest {
   std::string scratch;
   std::uint32_t meta_size = 0;
   std::uint32_t body_size = 0;
+
+ private:
+  void ClearRare();
 };
 
 // Failures that some protocols tell apart within one status.

@@ -71,17 +71,9 @@ HttpRefusal RefuseFormat(const HttpUses& uses, std::string_view content_type) {
   return {415, text};
 }
 
-// Whether calls are made to `target`, by POST.
-bool IsCallTarget(std::string_view target) {
-  // Other forms than that of a path are rare.
-  return HasPrefix(target) ||
-         (!target.starts_with('/') && HasPrefix(PathOfTarget(target)));
-}
-
-// ... in the way of other frameworks.
-bool IsForeignTarget(const HttpUses& uses, std::string_view target) {
-  return uses.paths != nullptr &&
-         uses.paths->Read(PathOfTarget(target), nullptr);
+// Whether calls are made to `path`, by POST, in the way of other frameworks.
+bool IsForeignPath(const HttpUses& uses, std::string_view path) {
+  return uses.paths != nullptr && uses.paths->Read(path, nullptr);
 }
 
 bool IsDialectGet(const HttpUses& uses, const HttpHead& head) {
@@ -94,11 +86,11 @@ bool IsDialectGet(const HttpUses& uses, const HttpHead& head) {
 [[gnu::noinline]] bool IsUnusualCall(const HttpUses& uses,
                                      const HttpHead& head) {
   if (!uses.calls()) return false;
-  if (IsCallTarget(head.target)) {
+  if (HasPrefix(head.path)) {
     return head.method == HttpMethod::Post || !IsHttpPreflight(uses, head);
   }
   if (head.method == HttpMethod::Get) return IsDialectGet(uses, head);
-  return head.method == HttpMethod::Post && IsForeignTarget(uses, head.target);
+  return head.method == HttpMethod::Post && IsForeignPath(uses, head.path);
 }
 
 [[gnu::noinline]] bool ReadUnusualFormat(const HttpUses& uses,
@@ -128,7 +120,7 @@ bool IsDialectGet(const HttpUses& uses, const HttpHead& head) {
 }  // namespace
 
 bool IsHttpCall(const HttpUses& uses, const HttpHead& head) {
-  if (HasPrefix(head.target) && head.method == HttpMethod::Post) [[likely]] {
+  if (HasPrefix(head.path) && head.method == HttpMethod::Post) [[likely]] {
     return uses.calls();
   }
   return IsUnusualCall(uses, head);
@@ -137,7 +129,7 @@ bool IsHttpCall(const HttpUses& uses, const HttpHead& head) {
 bool IsHttpPreflight(const HttpUses& uses, const HttpHead& head) {
   return head.method == HttpMethod::Options && uses.cors != nullptr &&
          uses.cors->enabled() && uses.calls() &&
-         (IsCallTarget(head.target) || IsForeignTarget(uses, head.target));
+         (HasPrefix(head.path) || IsForeignPath(uses, head.path));
 }
 
 bool ReadHttpFormat(const HttpUses& uses, const HttpHead& head,
@@ -189,11 +181,10 @@ std::optional<HttpRefusal> ReadHttpCall(const HttpUses& uses,
       std::min<std::uint64_t>(head.rpc_timeout.value.value_or(0),
                               std::numeric_limits<std::uint32_t>::max());
   if (!spoken) return RefuseFormat(uses, head.content_type);
-  const std::string_view path = PathOfTarget(head.target);
-  if (HasPrefix(path)) [[likely]] {
-    request->scratch.assign(path.substr(kPrefixSize));
+  if (HasPrefix(head.path)) [[likely]] {
+    request->scratch.assign(head.path.substr(kPrefixSize));
   } else {
-    uses.paths->Read(path, &request->scratch);
+    uses.paths->Read(head.path, &request->scratch);
   }
   request->head.format = ticket.format;
   request->head.method = request->scratch;

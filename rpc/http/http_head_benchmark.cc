@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "benchmark/benchmark.h"
@@ -62,10 +63,10 @@ void ReadByMemo(benchmark::State& state, const Heads& heads,
   HttpHeadMemo memo(PeekRequestHead);
   std::size_t next = 0;
   for (auto _ : state) {
-    HttpHead head;
-    const auto size = memo.Peek(heads[next], kLimit, kMaxFields, &head);
-    CHECK(size.has_value());
-    benchmark::DoNotOptimize(head);
+    std::optional<HttpHead> parsed;
+    const auto found = memo.Peek(heads[next], kLimit, kMaxFields, &parsed);
+    CHECK(found);
+    benchmark::DoNotOptimize(*found.head);
     next = (next + 1) % kinds;
   }
 }

@@ -4,26 +4,32 @@
 #include <cstdint>
 #include <cstring>
 
+#include "flare/rpc/http/http_text.h"
+
 namespace flare::rpc {
 
-std::optional<std::size_t> HttpHeadMemo::Peek(std::string_view bytes,
-                                              std::size_t limit,
-                                              std::size_t max_fields,
-                                              HttpHead* out) {
-  if (const auto size = Match(bytes, limit, out)) [[likely]]
-    return size;
-  const auto size = parse_(bytes, limit, max_fields, out);
-  if (size) OnMiss(bytes.substr(0, *size), *out);
-  return size;
+HttpHeadMemo::Found HttpHeadMemo::Peek(std::string_view bytes,
+                                       std::size_t limit,
+                                       std::size_t max_fields,
+                                       std::optional<HttpHead>* parsed) {
+  if (known_ != nullptr) {
+    if (const std::size_t size = known_->Match(bytes, limit)) [[likely]] {
+      misses_to_pass_ = next_misses_ = 0;
+      return {&known_->head, size};
+    }
+  }
+  return Parse(bytes, limit, max_fields, parsed);
 }
 
-std::optional<std::size_t> HttpHeadMemo::Match(std::string_view bytes,
-                                               std::size_t limit,
-                                               HttpHead* out) {
-  if (known_ == nullptr) return std::nullopt;
-  const auto size = known_->Match(bytes, limit, out);
-  if (size) misses_to_pass_ = next_misses_ = 0;
-  return size;
+// Not inlined: heads that are known need no frame for it.
+[[gnu::noinline]] HttpHeadMemo::Found HttpHeadMemo::Parse(
+    std::string_view bytes, std::size_t limit, std::size_t max_fields,
+    std::optional<HttpHead>* parsed) {
+  HttpHead& head = parsed->emplace();
+  const auto size = parse_(bytes, limit, max_fields, &head);
+  if (!size) return {};
+  OnMiss(bytes.substr(0, *size), head);
+  return {&head, *size};
 }
 
 void HttpHeadMemo::OnMiss(std::string_view text, const HttpHead& head) {
@@ -38,11 +44,11 @@ void HttpHeadMemo::OnMiss(std::string_view text, const HttpHead& head) {
   known_->Assign(text, head);
 }
 
-std::optional<std::size_t> HttpHeadMemo::Known::Match(std::string_view bytes,
-                                                      std::size_t limit,
-                                                      HttpHead* out) const {
+// What doesn't match has changed numbers in `head`, which isn't used then, and
+// those of the next that does are put in their place.
+std::size_t HttpHeadMemo::Known::Match(std::string_view bytes,
+                                       std::size_t limit) {
   constexpr std::size_t kMaxDigits = 19;  // [HM3]
-  HttpNumber numbers[std::tuple_size_v<decltype(holes)>];
   const char* at = bytes.data();
   const char* const end = at + bytes.size();
   std::size_t found = 0;  // of `text`
@@ -56,27 +62,22 @@ std::optional<std::size_t> HttpHeadMemo::Known::Match(std::string_view bytes,
     return true;
   };
   for (std::size_t i = 0; i != hole_count; ++i) {
-    if (!find_until(holes[i].begin)) return std::nullopt;
+    if (!find_until(holes[i].begin)) return 0;
     const char* const digits = at;
     std::uint64_t value = 0;
     for (; at != end && *at >= '0' && *at <= '9'; ++at) {
       value = value * 10 + static_cast<std::uint64_t>(*at - '0');
     }
     const auto size = static_cast<std::size_t>(at - digits);
-    if (size == 0 || size > kMaxDigits) return std::nullopt;
-    numbers[i] = {{digits, size}, value};
+    if (size == 0 || size > kMaxDigits) return 0;
+    head.*holes[i].number = {{digits, size}, value};
     found = holes[i].end;
   }
-  if (!find_until(text.size())) return std::nullopt;
+  if (!find_until(text.size())) return 0;
   const auto size = static_cast<std::size_t>(at - bytes.data());
-  if (size > limit) return std::nullopt;
-  *out = head;
-  for (std::size_t i = 0; i != hole_count; ++i) {
-    out->*holes[i].number = numbers[i];
-  }
+  if (size > limit) return 0;
   // Nothing before the fields varies, and behind them is the empty line.
-  const auto begin = static_cast<std::size_t>(head.fields.data() - text.data());
-  out->fields = bytes.substr(begin, size - 2 - begin);
+  head.fields = {bytes.data() + fields_begin, size - 2 - fields_begin};
   return size;
 }
 
@@ -92,6 +93,8 @@ void HttpHeadMemo::Known::Assign(std::string_view new_text,
     if (view->data() == nullptr) continue;
     *view = {text.data() + (view->data() - new_text.data()), view->size()};
   }
+  if (head.target.data() != nullptr) head.path = PathOfTarget(head.target);
+  fields_begin = static_cast<std::size_t>(head.fields.data() - text.data());
   hole_count = 0;
   if (!head.repeats_length) AddHole(&HttpHead::content_length);
   AddHole(&HttpHead::rpc_seq_no);

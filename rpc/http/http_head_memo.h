@@ -5,8 +5,8 @@
 // time for a call's head, less for those of browsers with all their fields.
 //
 //   HttpHeadMemo memo(PeekRequestHead);     // one for a connection
-//   HttpHead head;
-//   auto size = memo.Peek(in.FirstContiguous(), 8192, 100, &head);
+//   std::optional<HttpHead> parsed;
+//   auto found = memo.Peek(in.FirstContiguous(), 8192, 100, &parsed);
 //
 // That what was compared means what parsing it would have said:
 // [HM1] The remembered head was parsed without a fault, and all of it is
@@ -49,11 +49,18 @@ class HttpHeadMemo {
   HttpHeadMemo(const HttpHeadMemo&) = delete;
   HttpHeadMemo& operator=(const HttpHeadMemo&) = delete;
 
-  // As `parse`, with the same `max_fields` each time. The views in *out point
-  // into `bytes` or into this object: they are valid until the next call, at
-  // most.
-  std::optional<std::size_t> Peek(std::string_view bytes, std::size_t limit,
-                                  std::size_t max_fields, HttpHead* out);
+  struct Found {
+    const HttpHead* head = nullptr;  // Null: none, as `parse` says.
+    std::size_t size = 0;
+
+    explicit operator bool() const { return head != nullptr; }
+  };
+
+  // As `parse`, with the same `max_fields` each time. The head is in *parsed,
+  // or remembered here, and its views point into `bytes` or into this object:
+  // it is valid until the next call, at most.
+  Found Peek(std::string_view bytes, std::size_t limit, std::size_t max_fields,
+             std::optional<HttpHead>* parsed);
 
  private:
   // Digits that may be others.
@@ -65,18 +72,22 @@ class HttpHeadMemo {
 
   struct Known {
     std::string text;  // of a head
-    HttpHead head;     // what it says; its views point into `text`
+    // What it says. Its views point into `text`, but for the numbers and
+    // `fields`: those are of the head that was compared last.
+    HttpHead head;
+    std::size_t fields_begin = 0;  // in `text`
     std::array<Hole, 3> holes;
     std::size_t hole_count = 0;
 
     void Assign(std::string_view new_text, const HttpHead& new_head);
     void AddHole(HttpNumber HttpHead::*number);
-    std::optional<std::size_t> Match(std::string_view bytes, std::size_t limit,
-                                     HttpHead* out) const;
+    // The size of the head that `bytes` begin with if it is this one, which
+    // then is `head`; else 0.
+    std::size_t Match(std::string_view bytes, std::size_t limit);
   };
 
-  std::optional<std::size_t> Match(std::string_view bytes, std::size_t limit,
-                                   HttpHead* out);
+  Found Parse(std::string_view bytes, std::size_t limit, std::size_t max_fields,
+              std::optional<HttpHead>* parsed);
   // Of a head that was parsed.
   void OnMiss(std::string_view text, const HttpHead& head);
 

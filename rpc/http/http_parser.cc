@@ -156,6 +156,7 @@ Fault ParseRequestLine(std::string_view line, HttpHead* out) {
       [[unlikely]] {
     if (const Fault fault = CheckUnusual(*out)) return fault;
   }
+  out->path = PathOfTarget(out->target);
   return ParseVersion(line.substr(last + 1), &out->minor_version);
 }
 

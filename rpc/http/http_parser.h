@@ -68,6 +68,7 @@ struct HttpHead {
   HttpMethod method = HttpMethod::Unspecified;
   std::string_view method_name;
   std::string_view target;
+  std::string_view path;  // PathOfTarget(target)
   // Status line.
   int status = 0;
   std::string_view reason;

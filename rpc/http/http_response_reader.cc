@@ -1,6 +1,7 @@
 #include "flare/rpc/http/http_response_reader.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "flare/rpc/http/http_recognition.h"
@@ -79,10 +80,12 @@ CutResult HttpResponseReader::ReadHead(const Buffer& in, std::string* scratch,
                                        HttpHead* head, std::string* error) {
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0 && !by_empty_line_) {
-    const auto size = memo_.Peek(in.FirstContiguous(), limits_.max_head_size,
-                                 limits_.max_head_fields, head);
-    if (size) {
-      head_size_ = *size;
+    std::optional<HttpHead> parsed;
+    const auto found = memo_.Peek(in.FirstContiguous(), limits_.max_head_size,
+                                  limits_.max_head_fields, &parsed);
+    if (found) {
+      *head = *found.head;
+      head_size_ = found.size;
       return CutResult::kMessage;
     }
   }

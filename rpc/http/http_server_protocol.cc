@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -118,10 +119,13 @@ class HttpServerProtocol final : public ServerProtocol,
   bool WriteHttpPiece(const HttpTicket& ticket, Buffer&& piece) override;
   void EndHttp(const HttpTicket& ticket) override;
 
-  // Heads. kMessage without stopped_: *head is read, head_size_ is known.
-  CutResult ReadHead(Buffer& in, InboundRequest* request, HttpHead* head);
+  // Heads. kMessage without stopped_: *head is read, into *parsed or by the
+  // memo, and head_size_ is known.
+  CutResult ReadHead(Buffer& in, InboundRequest* request,
+                     std::optional<HttpHead>* parsed, const HttpHead** head);
   CutResult ReadUnusualHead(Buffer& in, InboundRequest* request,
-                            HttpHead* head);
+                            std::optional<HttpHead>* parsed,
+                            const HttpHead** head);
   CutResult FindHead(Buffer& in, InboundRequest* request);
 
   // Of calls.
@@ -140,6 +144,7 @@ class HttpServerProtocol final : public ServerProtocol,
   }
   // Gives the request its place among the replies.
   CutResult Admit(InboundRequest* request);
+  CutResult AdmitInOrder(InboundRequest* request);
   void PrepareForStream(InboundRequest* request);
 
   // `request` has its ticket if it is known who sent what.
@@ -205,11 +210,13 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
   }
   // After a wait for the body the head is read once more: cheaper than keeping
   // the outcome in each connection.
-  HttpHead head;
-  if (CutResult result = ReadHead(in, request, &head);
+  std::optional<HttpHead> parsed;
+  const HttpHead* read = nullptr;
+  if (CutResult result = ReadHead(in, request, &parsed, &read);
       result != CutResult::kMessage || stopped_) {
     return result;
   }
+  const HttpHead& head = *read;
   FillHttpTicket(uses_, head, &request->ticket.Emplace<HttpTicket>());
   const std::uint64_t announced = head.content_length.value.value_or(0);
   if (announced > limits_.max_packet_size ||
@@ -245,33 +252,35 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
 }
 
 CutResult HttpServerProtocol::ReadHead(Buffer& in, InboundRequest* request,
-                                       HttpHead* head) {
+                                       std::optional<HttpHead>* parsed,
+                                       const HttpHead** head) {
   // As a rule it has come in one piece, and is in order.
   if (scanned_ == 0) {
-    const auto size = heads_.Peek(in.FirstContiguous(), limits_.max_head_size,
-                                  limits_.max_head_fields, head);
+    const auto found = heads_.Peek(in.FirstContiguous(), limits_.max_head_size,
+                                   limits_.max_head_fields, parsed);
     // An unknown method may be another protocol's.
-    if (size && head->method != HttpMethod::Unspecified) {
-      head_size_ = *size;
+    if (found && found.head->method != HttpMethod::Unspecified) {
+      *head = found.head;
+      head_size_ = found.size;
       return CutResult::kMessage;
     }
   }
-  return ReadUnusualHead(in, request, head);
+  return ReadUnusualHead(in, request, parsed, head);
 }
 
-CutResult HttpServerProtocol::ReadUnusualHead(Buffer& in,
-                                              InboundRequest* request,
-                                              HttpHead* head) {
+[[gnu::noinline]] CutResult HttpServerProtocol::ReadUnusualHead(
+    Buffer& in, InboundRequest* request, std::optional<HttpHead>* parsed,
+    const HttpHead** head) {
   if (head_size_ == 0) {
     if (CutResult result = FindHead(in, request);
         result != CutResult::kMessage || stopped_) {
       return result;
     }
   }
-  *head = HttpHead();
+  *head = &parsed->emplace();
   const HttpFault fault =
       ParseRequestHead(ContiguousPrefix(in, head_size_, &request->scratch),
-                       limits_.max_head_fields, head);
+                       limits_.max_head_fields, &**parsed);
   return fault ? RefuseHead(fault, in, request) : CutResult::kMessage;
 }
 
@@ -392,7 +401,16 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
       ticket.ordered = true;
       ticket.order = *place;
     }
-  } else if (auto place = replies_.Enter(/*forced=*/ticket.close)) {
+    return CutResult::kMessage;
+  }
+  return AdmitInOrder(request);
+}
+
+// Not inlined: replies that need no place need no frame for it.
+[[gnu::noinline]] CutResult HttpServerProtocol::AdmitInOrder(
+    InboundRequest* request) {
+  HttpTicket& ticket = TicketOf(request);
+  if (auto place = replies_.Enter(/*forced=*/ticket.close)) {
     ticket.order = *place;
   } else if (replies_.closing()) [[unlikely]] {
     // The reply before it has just said that it is the last.

@@ -100,7 +100,8 @@ class MethodCounters {
 };
 
 // Returns how many there are.
-inline std::uint64_t MethodCounters::Add(Counter Slot::*counter, Slot* mine) {
+[[gnu::always_inline]] inline std::uint64_t MethodCounters::Add(
+    Counter Slot::*counter, Slot* mine) {
   Counter& count = mine->*counter;
   // relaxed: [MC1].
   if (mine == &shared_) [[unlikely]] {

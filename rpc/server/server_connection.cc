@@ -53,8 +53,7 @@ constexpr std::uint64_t kReading = std::uint64_t{1} << 32;
 constexpr std::uint64_t kOpen = std::uint64_t{1} << 33;
 constexpr std::uint64_t kPaused = std::uint64_t{1} << 34;
 constexpr std::uint64_t kCalls = kReading - 1;
-constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
-constexpr std::uint64_t kStreams = ~(kStream - 1);
+constexpr std::uint64_t kStreams = ~std::uint64_t{0} << 40;
 constexpr std::uint64_t kWork = kCalls | kStreams;
 
 // At most this many calls are started together, which bounds what one read can
@@ -321,13 +320,10 @@ void ServerConnection::Pause() {
   if (!stream_->HasOutputRoom()) return stream_->PauseReadingForOutput();
   if (hold_.held()) return hold_.Pause(stream_.Get());
   stream_->PauseReading();
-  // acq_rel, both: pairs with CallFinished [SN5].
+  // acq_rel: pairs with EndPause [SN5].
   const std::uint64_t before =
       holds_.fetch_or(kPaused, std::memory_order_acq_rel);
-  if ((before & kCalls) > resume_calls()) return;
-  if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) != 0) {
-    stream_->ResumeReading();
-  }
+  if ((before & kCalls) <= resume_calls()) EndPause();
 }
 
 MethodKind ServerConnection::KindOfMethod(std::string_view name,
@@ -365,11 +361,16 @@ RefPtr<CallStream> ServerConnection::StartStream(
 
 // *took: a protocol has dealt with messages itself before. kHandled: and by
 // that holds the input.
-CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
-                                       std::size_t* need, std::string* error,
-                                       bool* took) {
+[[gnu::always_inline]] inline CutResult ServerConnection::CutMessage(
+    Buffer& in, InboundRequest* request, std::size_t* need, std::string* error,
+    bool* took) {
   for (;;) {
-    const CutResult result = AskProtocols(in, request, need, error);
+    // As a rule it is the protocol that spoke last.
+    CutResult result = protocols_[speaking_]->Cut(in, request, need, error);
+    if (result == CutResult::kNotMine || result == CutResult::kUnsure)
+        [[unlikely]] {
+      result = AskOthers(result, in, request, need, error);
+    }
     // The message behind it may be another protocol's.
     if (result != CutResult::kHandled) return result;
     speaks_ = *took = true;
@@ -378,13 +379,15 @@ CutResult ServerConnection::CutMessage(Buffer& in, InboundRequest* request,
   }
 }
 
-CutResult ServerConnection::AskProtocols(Buffer& in, InboundRequest* request,
-                                         std::size_t* need,
-                                         std::string* error) {
-  bool unsure = false;
-  for (std::size_t i = 0; i != protocols_.size(); ++i) {
-    // The one that spoke last, then the others in their order.
-    const std::size_t index = i == 0 ? speaking_ : i <= speaking_ ? i - 1 : i;
+// In their order. `first`: what the one that spoke last has said.
+[[gnu::noinline]] CutResult ServerConnection::AskOthers(CutResult first,
+                                                        Buffer& in,
+                                                        InboundRequest* request,
+                                                        std::size_t* need,
+                                                        std::string* error) {
+  bool unsure = first == CutResult::kUnsure;
+  for (std::size_t index = 0; index != protocols_.size(); ++index) {
+    if (index == speaking_) continue;
     const CutResult result = protocols_[index]->Cut(in, request, need, error);
     if (result == CutResult::kNotMine) continue;
     if (result == CutResult::kUnsure) {
@@ -466,39 +469,47 @@ void ServerConnection::EndReading(flare::Status why) {
   CountHeld(std::exchange(input_held_, 0), 0);
   // relaxed: see NoteIncomplete.
   message_began_ns_.store(0, std::memory_order_relaxed);
-  // acquire: pairs with the release in CallFinished, so that all replies have
+  // acquire: pairs with the release in WorkFinished, so that all replies have
   // been written before the output is ended [SN3].
   const std::uint64_t before =
       holds_.fetch_and(~kReading, std::memory_order_acquire);
   if ((before & kWork) == 0) stream_->CloseAfterFlush(std::move(why));
 }
 
-void ServerConnection::CallFinished(bool is_stream) {
-  const std::uint64_t unit = is_stream ? kStream : 1;
+template <std::uint64_t kUnit>
+void ServerConnection::WorkFinished() {
   // acquire: as in EndReading; and pairs with the release below, so that
   // whoever destroys the connection sees all uses of it [SN4].
   std::uint64_t holds = holds_.load(std::memory_order_acquire);
   for (;;) {
-    if ((holds & kPaused) != 0 && (holds & kCalls) == resume_calls() + 1 &&
-        !is_stream) {
-      // acq_rel: pairs with Pause [SN5].
-      if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) !=
-          0) {
-        stream_->ResumeReading();
-      }
+    if (kUnit == kCall && (holds & kPaused) != 0 &&
+        (holds & kCalls) == resume_calls() + 1) [[unlikely]] {
+      EndPause();
       // acquire: as above.
       holds = holds_.load(std::memory_order_acquire);
       continue;
     }
-    if (holds == (kOpen | unit)) stream_->CloseAfterFlush();  // [SN3]
+    if (holds == (kOpen | kUnit)) [[unlikely]]
+      stream_->CloseAfterFlush();  // [SN3]
     // acq_rel: see above.
-    if (holds_.compare_exchange_weak(holds, holds - unit,
+    if (holds_.compare_exchange_weak(holds, holds - kUnit,
                                      std::memory_order_acq_rel,
                                      std::memory_order_acquire)) {
       break;
     }
   }
-  if (holds == unit) delete this;  // [SN4]
+  if (holds == kUnit) [[unlikely]]
+    delete this;  // [SN4]
+}
+template void ServerConnection::WorkFinished<ServerConnection::kCall>();
+template void ServerConnection::WorkFinished<ServerConnection::kStream>();
+
+// Of the reader, unless another has resumed it.
+void ServerConnection::EndPause() {
+  // acq_rel: pairs with Pause [SN5].
+  if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) != 0) {
+    stream_->ResumeReading();
+  }
 }
 
 void ServerConnection::OnClosed(const flare::Status& why) {
@@ -512,7 +523,7 @@ void ServerConnection::OnClosed(const flare::Status& why) {
   watched_calls_.StopAll(fiber::StopCause::kCallerGone);  // [SN8]
   state_->connections.Closed(this);
   for (const auto& protocol : protocols_) protocol->OnClosed(why);
-  // acq_rel: as in CallFinished [SN4].
+  // acq_rel: as in WorkFinished [SN4].
   const std::uint64_t before =
       holds_.fetch_and(kWork, std::memory_order_acq_rel);
   if ((before & kWork) == 0) delete this;

@@ -120,7 +120,11 @@ class ServerConnection final : public io::StreamHandler,
   const WatchedCalls& watched_calls() const { return watched_calls_; }
 
   // One call is answered and over. The last use of the connection by it.
-  void CallFinished(bool is_stream);
+  void CallFinished(bool is_stream) {
+    if (is_stream) [[unlikely]]
+      return WorkFinished<kStream>();
+    WorkFinished<kCall>();
+  }
 
   // The messages of a call, which `wire` carries. Null: the connection is
   // closed.
@@ -166,11 +170,18 @@ class ServerConnection final : public io::StreamHandler,
                    std::unique_ptr<io::Transport> transport);
   ~ServerConnection() override;
 
+  // Of holds_: one call, and one streaming call.
+  static constexpr std::uint64_t kCall = 1;
+  static constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
+
   // io::StreamHandler
   bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
   bool OnEndOfInput() override;
   void OnClosed(const flare::Status& why) override;
 
+  template <std::uint64_t kUnit>
+  void WorkFinished();
+  [[gnu::noinline]] void EndPause();
   bool TellEnd();
   void EndOrTell();
   [[gnu::noinline]] void EndWithCalls();
@@ -179,8 +190,8 @@ class ServerConnection final : public io::StreamHandler,
   void Pause();
   // Running calls down to which a pause lasts.
   std::uint64_t resume_calls() const { return max_calls_ / 2; }
-  CutResult AskProtocols(Buffer& in, InboundRequest* request, std::size_t* need,
-                         std::string* error);
+  CutResult AskOthers(CutResult first, Buffer& in, InboundRequest* request,
+                      std::size_t* need, std::string* error);
   CutResult CutMessage(Buffer& in, InboundRequest* request, std::size_t* need,
                        std::string* error, bool* took);
   bool HandleBadInput(CutResult result, Buffer& in, std::string* error);

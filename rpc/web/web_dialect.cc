@@ -100,7 +100,7 @@ std::optional<std::string> FindQueryValue(std::string_view target,
 
 // The name of the type of a call by GET; empty if it is none.
 std::string ConnectGetType(const HttpUses& uses, const HttpHead& head) {
-  if (uses.paths == nullptr || !uses.paths->MayGet(PathOfTarget(head.target)) ||
+  if (uses.paths == nullptr || !uses.paths->MayGet(head.path) ||
       FindQueryValue(head.target, "connect") != "v1") {
     return {};
   }

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -130,12 +131,17 @@ class FrameCutter {
 // are `header_size` of them.
 inline CutResult MatchHeader(std::string_view bytes, std::string_view magic,
                              std::size_t header_size, std::size_t* need) {
+  if (bytes.size() >= header_size) [[likely]] {
+    // Not starts_with(), which doesn't know the size.
+    return std::memcmp(bytes.data(), magic.data(), magic.size()) == 0
+               ? CutResult::kMessage
+               : CutResult::kNotMine;
+  }
   const std::size_t known = std::min(bytes.size(), magic.size());
   if (bytes.substr(0, known) != magic.substr(0, known)) {
     return CutResult::kNotMine;
   }
   if (known < magic.size()) return CutResult::kUnsure;
-  if (bytes.size() >= header_size) return CutResult::kMessage;
   *need = header_size;
   return CutResult::kNeedMore;
 }
