@@ -118,6 +118,22 @@ def _test_copts(optimisation):
     headers = include_precompiled("headers_" + optimisation)
     return ["-" + optimisation] + headers
 
+# Of code around flare's own, programs and what protoc writes: as tests are
+# compiled where those are plain, and as libraries are elsewhere.
+def _outer_copts():
+    return select({
+        _ours("//:plain_tests"): _test_copts("O0"),
+        _ours("//:sanitized"): include_precompiled("headers"),
+        "//conditions:default": [],
+    })
+
+def _outer_deps():
+    return select({
+        _ours("//:plain_tests"): [_ours("//tools/bazel:headers_O0")],
+        _ours("//:sanitized"): [_ours("//tools/bazel:headers")],
+        "//conditions:default": [],
+    })
+
 def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apart = False, **kwargs):
     """A GoogleTest test, by default of the source file <name>.cc.
 
@@ -191,8 +207,8 @@ def flare_cc_binary(name, deps = [], copts = [], **kwargs):
     """A program, with jemalloc as its allocator."""
     native.cc_binary(
         name = name,
-        copts = COPTS + copts + _precompiled_copts(),
-        deps = deps + _precompiled_deps() + select({
+        copts = COPTS + copts + _outer_copts(),
+        deps = deps + _outer_deps() + select({
             _ours("//:sanitized"): [],
             "//conditions:default": [_ours("@system_libs//:jemalloc")],
         }),
@@ -291,8 +307,8 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
         includes = ["generated"] if flare_prefix else [],
         # Protoc's part of the code is not ours to keep free of warnings.
         copts = [option for option in COPTS if option != "-Werror"] +
-                _precompiled_copts(),
-        deps = deps + [_ours("@system_libs//:protobuf")] + _precompiled_deps() +
+                _outer_copts(),
+        deps = deps + [_ours("@system_libs//:protobuf")] + _outer_deps() +
                ([_ours("//rpc")] if services else []),
         # Services are found by name (reflection, stubs): the linker may not
         # leave out files that only register themselves.
