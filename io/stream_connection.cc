@@ -30,9 +30,12 @@
 //  [SC8] The timer of a transport's handshake holds a reference of its own. It
 //        is armed by Start(), before the reader can run, and cancelled by the
 //        reader, when the handshake is done or when it finishes.
+//  [SC9] While a handshake awaits its turn (handshakes.h) no task has the
+//        reader's role: OnTurn() hands it to one. So nothing of the connection
+//        ends before that, a Close() included.
 //
 // Lock order: none is taken inside lifecycle_lock_, except the timer wheel's
-// and the run queues' of fiber/.
+// and the run queues' of fiber/, and that of Handshakes.
 #include "flare/io/stream_connection.h"
 
 #include <linux/sockios.h>
@@ -48,6 +51,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduler/fork_guard.h"
+#include "flare/fiber/submit_last.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"
@@ -119,7 +123,7 @@ void StreamConnection::Start() {
       OpenOutput();  // [SC2]
     } else {
       transport_->Attach(fd());
-      BeginHandshakeTime();
+      BeginHandshake();
     }
     if (failure.ok()) {
       failure = EpollPoller::OfGroup(group_)->Register(this);
@@ -152,20 +156,45 @@ Status StreamConnection::BeginConnecting() {
   return Status();
 }
 
-void StreamConnection::BeginHandshakeTime() {
+void StreamConnection::BeginHandshake() {
   const std::int64_t timeout_ns = transport_->handshake_timeout_ns();
   if (timeout_ns <= 0) return;
-  handshake_ = std::make_unique<LingerTimer>();
+  handshake_ = std::make_unique<OwnHandshake>();
   handshake_->connection = this;
+  handshake_->all = transport_->handshakes();
+  if (handshake_->all != nullptr) handshake_->all->Begin(handshake_.get());
   handshake_->set_callback(&StreamConnection::OnHandshakeTimeout);
   Ref();  // The timer's [SC8].
   fiber::ArmTimer(handshake_.get(), SaturatingAdd(NowNs(), timeout_ns));
 }
 
-void StreamConnection::EndHandshakeTime() noexcept {
+void StreamConnection::EndHandshake() noexcept {
   if (handshake_ == nullptr) return;
+  if (Handshakes* const all = handshake_->all) {
+    if (handshake_->has_turn) all->EndStep();  // The step came to nothing.
+    all->End(handshake_.get());
+  }
   if (fiber::CancelTimer(handshake_.get())) Deref();  // [SC8]
   handshake_ = nullptr;
+}
+
+void StreamConnection::OwnHandshake::OnTurn() {
+  fiber::Task* const task = &connection->read_task_;
+  const std::size_t group = connection->group_;
+  const bool here = fiber::IsFiberWorker() &&
+                    fiber::GetCurrentSchedulingGroupIndex() == group;
+  if (!here || !fiber::SubmitLast(task)) fiber::SubmitTo(group, task);  // [SC9]
+}
+
+std::function<void()> StreamConnection::OwnHandshake::MakeWay() {
+  StreamConnection* const self = connection;
+  self->Ref();
+  return [self] {
+    self->Close(Status::Lenient(
+        ECONNABORTED,
+        "TLS: the handshake made way for a newer one (max_handshakes)"));
+    self->Deref();
+  };
 }
 
 void StreamConnection::OnHandshakeTimeout(fiber::Timer* timer) {

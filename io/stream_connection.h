@@ -29,6 +29,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,7 @@
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
 #include "flare/io/gather_policy.h"
+#include "flare/io/handshakes.h"
 #include "flare/io/memory_budget.h"
 #include "flare/io/output_list.h"
 #include "flare/io/readiness.h"
@@ -223,7 +225,8 @@ class StreamConnection final : public Descriptor {
   // kernel then slows the peer down. Neither end of input nor a reset are
   // noticed while suspended, nor EndInput(); closing works. OnData itself
   // may pause and leave complete messages, of any total size, and is given them
-  // again after ResumeReading(), before anything else is read. Any thread.
+  // again after ResumeReading(), before anything else is read. Not before the
+  // first OnData() or OnConnected(). Any thread.
   void PauseReading();
   void ResumeReading();
 
@@ -279,6 +282,19 @@ class StreamConnection final : public Descriptor {
   struct LingerTimer : fiber::Timer {
     StreamConnection* connection = nullptr;
   };
+  // Of a server's transport.
+  struct OwnHandshake : LingerTimer, Handshakes::Entry {
+    void OnTurn() override;
+    std::function<void()> MakeWay() override;
+
+    Handshakes* all = nullptr;  // Null: none to take turns with.
+    bool has_turn = false;
+  };
+  enum class Opening {
+    kDone,  // Connected, now or long since.
+    kWaiting,
+    kAwaitsTurn,  // Of its handshake: the reader's role is the task's to come.
+  };
   enum class ReadOutcome { kDrained, kMore };
   enum class SendOutcome { kSent, kShort, kFull, kFailed };
   // kEnded: the peer has all output, and its end.
@@ -295,9 +311,9 @@ class StreamConnection final : public Descriptor {
   // stream_connection_reader.cc: the reader's role.
   void RunReader();
   [[nodiscard]] bool ReadInTurn();
-  [[nodiscard]] bool FinishConnecting();
+  [[nodiscard]] Opening FinishConnecting();
   [[nodiscard]] bool FinishTcpConnecting();
-  [[nodiscard]] bool ShakeHands();
+  [[nodiscard]] Opening ShakeHands();
   ReadOutcome ReadOnce(std::size_t* bytes);
   ReadOutcome HandleEndOfInput();
   void CloseByPeer(bool gone);
@@ -327,8 +343,8 @@ class StreamConnection final : public Descriptor {
 
   // stream_connection.cc: life cycle.
   Status BeginConnecting();
-  void BeginHandshakeTime();
-  void EndHandshakeTime() noexcept;
+  void BeginHandshake();
+  void EndHandshake() noexcept;
   void OpenOutput();
   // `what` and the peer; without a text if there is no memory for it.
   Status ErrorOf(int error, std::string_view what) const;
@@ -426,7 +442,7 @@ class StreamConnection final : public Descriptor {
   std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   LingerTimer linger_;
   // Of an accepted connection with a transport, until its handshake is done.
-  std::unique_ptr<LingerTimer> handshake_;
+  std::unique_ptr<OwnHandshake> handshake_;
 };
 
 }  // namespace flare::io

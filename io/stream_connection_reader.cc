@@ -16,6 +16,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/read_space.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/fiber/submit_last.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_calls.h"
@@ -103,8 +104,10 @@ bool StreamConnection::ReadInTurn() {
       left_to_end_ =
           UnreadBytes(fd()) + (transport_ != nullptr ? kHeldByTransport : 0);
     }
-    const bool drained =
-        !FinishConnecting() || ReadOnce(&bytes) == ReadOutcome::kDrained;
+    const Opening opening = FinishConnecting();
+    if (opening == Opening::kAwaitsTurn) return true;
+    const bool drained = opening == Opening::kWaiting ||
+                         ReadOnce(&bytes) == ReadOutcome::kDrained;
     if (left_to_end_) *left_to_end_ -= std::min(*left_to_end_, bytes);
     // relaxed: as in PauseReading. The rest of the turn comes after the pause.
     if (refused_ || left_over_.load(std::memory_order_relaxed)) continue;
@@ -136,31 +139,46 @@ bool StreamConnection::DeliverLeft() {
   return true;
 }
 
-// True: connected, now or long since.
-bool StreamConnection::FinishConnecting() {
+StreamConnection::Opening StreamConnection::FinishConnecting() {
   // relaxed: only this role changes it once it has run.
-  if (!opening_.load(std::memory_order_relaxed)) return true;
-  if (!accepted_ && local_.empty() && !FinishTcpConnecting()) return false;
-  if (transport_ != nullptr && !ShakeHands()) return false;
+  if (!opening_.load(std::memory_order_relaxed)) return Opening::kDone;
+  if (!accepted_ && local_.empty() && !FinishTcpConnecting()) {
+    return Opening::kWaiting;
+  }
+  if (transport_ != nullptr) {
+    if (const Opening o = ShakeHands(); o != Opening::kDone) return o;
+  }
   if (!accepted_) handler_->OnConnected();
   OpenOutput();
-  return true;
+  return Opening::kDone;
 }
 
-// True: the transport is ready for data.
-bool StreamConnection::ShakeHands() {
+// kDone: the transport is ready for data.
+StreamConnection::Opening StreamConnection::ShakeHands() {
+  const bool takes_turns = handshake_ != nullptr && handshake_->all != nullptr;
+  if (takes_turns && !handshake_->has_turn) {
+    handshake_->has_turn = true;  // When this or another task has the role.
+    if (!handshake_->all->BeginStep(handshake_.get()) ||
+        fiber::SubmitLast(&read_task_)) {
+      return Opening::kAwaitsTurn;  // Another task may have the role already.
+    }
+  }
   Transport::Progress progress = transport_->Handshake();
   // The last edge may be behind us: read on until the end.
   if (progress == Transport::Progress::kWaiting && reader_.hang_up()) {
     progress = transport_->Handshake();
   }
-  if (progress == Transport::Progress::kWaiting) return false;
-  EndHandshakeTime();
-  if (progress == Transport::Progress::kDone) return true;
+  if (takes_turns) {
+    handshake_->has_turn = false;
+    handshake_->all->EndStep();
+  }
+  if (progress == Transport::Progress::kWaiting) return Opening::kWaiting;
+  EndHandshake();
+  if (progress == Transport::Progress::kDone) return Opening::kDone;
   const Status why = transport_->failure();
   Close(Status(why.code(), (accepted_ ? "handshake with " : "connect to ") +
                                remote_.ToString() + ": " + why.message()));
-  return false;
+  return Opening::kWaiting;
 }
 
 bool StreamConnection::FinishTcpConnecting() {
@@ -324,7 +342,7 @@ void StreamConnection::FinishReading() noexcept {
     lingering = flushing_;
   }
   if (lingering && fiber::CancelTimer(&linger_)) Deref();  // [SC6]
-  EndHandshakeTime();
+  EndHandshake();
   input_.Clear();
   // relaxed: only this role changes it once Start() has run or can't any more.
   const bool opening = opening_.load(std::memory_order_relaxed);

@@ -19,6 +19,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/string.h"
+#include "flare/fiber/runtime.h"
 #include "flare/io/tls_counters.h"
 #include "flare/io/tls_session.h"
 #include "flare/io/tls_text.h"
@@ -305,6 +306,12 @@ std::string HostAlone(const std::string& host) {
   return host.substr(0, colon);
 }
 
+// One worker is left to calls.
+std::size_t StepsAtOnce() {
+  if (!fiber::IsRuntimeRunning()) return 1;
+  return fiber::GetSchedulingGroupCount() * fiber::GetSchedulingGroupSize() - 1;
+}
+
 struct SharedClients {
   ThreadMutex mutex;
   std::vector<std::tuple<TlsClientOptions, std::string,
@@ -350,7 +357,8 @@ void TlsFiles::Note() {
 
 TlsServerContext::TlsServerContext(const TlsServerOptions& options)
     : options_(options),
-      handshakes_(std::make_shared<std::atomic<std::size_t>>(0)),
+      handshake_count_(std::make_shared<std::atomic<std::size_t>>(0)),
+      handshakes_(std::make_shared<Handshakes>(StepsAtOnce())),
       files_(PathsOf(options)) {}
 
 TlsServerContext::~TlsServerContext() = default;
@@ -395,34 +403,47 @@ std::shared_ptr<const TlsServerKeys> TlsServerContext::Current() {
   return keys_;
 }
 
+// Those that were asked to make way count until they have. While they do, there
+// may be as many again.
+bool TlsServerContext::CountHandshake() {
+  // relaxed, all: a count on its own.
+  const std::size_t before =
+      handshake_count_->fetch_add(1, std::memory_order_relaxed);
+  if (before < options_.max_handshakes) return true;
+  if (before / 2 < options_.max_handshakes && handshakes_->MakeRoom()) {
+    return true;
+  }
+  handshake_count_->fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
 std::unique_ptr<Transport> TlsServerContext::NewTransport() {
   std::shared_ptr<const TlsServerKeys> keys = Current();
-  // relaxed, both: a count on its own.
-  if (handshakes_->fetch_add(1, std::memory_order_relaxed) >=
-      options_.max_handshakes) {
-    handshakes_->fetch_sub(1, std::memory_order_relaxed);
+  if (!CountHandshake()) {
     TlsCounters::Count(&TlsCountersOf(/*is_server=*/true).refused);
     return nullptr;
   }
   SSL* const ssl = SSL_new(keys->entries[0].context.get());
   if (ssl == nullptr) {
-    handshakes_->fetch_sub(1, std::memory_order_relaxed);
+    // relaxed, this and below: as in CountHandshake().
+    handshake_count_->fetch_sub(1, std::memory_order_relaxed);
     return nullptr;
   }
   std::unique_ptr<Transport> session = TlsSession::Make(
       ssl, {.is_server = true,
             .handshake_timeout_ns = ToNs(options_.handshake_timeout),
             .keys = std::move(keys),
+            .handshake_count = handshake_count_,
             .handshakes = handshakes_});
   if (session == nullptr) {
-    handshakes_->fetch_sub(1, std::memory_order_relaxed);
+    handshake_count_->fetch_sub(1, std::memory_order_relaxed);
   }
   return session;
 }
 
 TlsClientContext::TlsClientContext(const TlsClientOptions& options,
-                                   std::string alpn)
-    : options_(options), alpn_(std::move(alpn)), files_(PathsOf(options)) {}
+                                   const std::vector<std::string>& alpn)
+    : options_(options), alpn_(AlpnList(alpn)), files_(PathsOf(options)) {}
 
 TlsClientContext::~TlsClientContext() {
   const ScopedLock guard(mutex_);
@@ -430,13 +451,14 @@ TlsClientContext::~TlsClientContext() {
 }
 
 Expected<std::shared_ptr<TlsClientContext>, Status> TlsClientContext::Get(
-    const TlsClientOptions& options, const std::string& alpn) {
+    const TlsClientOptions& options, const std::vector<std::string>& alpn) {
+  const std::string sent_alpn = AlpnList(alpn);
   SharedClients& all = AllClients();
   const ScopedLock guard(all.mutex);
   std::erase_if(all.known,
                 [](const auto& known) { return std::get<2>(known).expired(); });
   for (const auto& [known_options, known_alpn, known] : all.known) {
-    if (known_options != options || known_alpn != alpn) continue;
+    if (known_options != options || known_alpn != sent_alpn) continue;
     if (auto context = known.lock()) return context;
   }
   std::shared_ptr<TlsClientContext> context(
@@ -451,7 +473,7 @@ Expected<std::shared_ptr<TlsClientContext>, Status> TlsClientContext::Get(
     const ScopedLock own(context->mutex_);
     context->keys_ = *std::move(keys);
   }
-  all.known.emplace_back(options, alpn, context);
+  all.known.emplace_back(options, sent_alpn, context);
   return context;
 }
 
@@ -519,10 +541,9 @@ std::unique_ptr<Transport> TlsClientContext::NewTransport(
                                                           name.size())) == 1;
   }
   if (!alpn_.empty()) {
-    const std::string list = AlpnList({alpn_});
     SSL_set_alpn_protos(ssl,
-                        reinterpret_cast<const unsigned char*>(list.data()),
-                        static_cast<unsigned>(list.size()));
+                        reinterpret_cast<const unsigned char*>(alpn_.data()),
+                        static_cast<unsigned>(alpn_.size()));
   }
   if (!fits || (name.empty() && !options_.insecure_skip_verify)) {
     SSL_free(ssl);

@@ -24,6 +24,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/io/handshakes.h"
 #include "flare/io/tls_options.h"
 #include "flare/io/transport.h"
 
@@ -57,8 +58,9 @@ class TlsServerContext {
       const TlsServerOptions& options);
   ~TlsServerContext();
 
-  // For an accepted connection. Null: there are max_handshakes already, or
-  // there is no memory. Doesn't block, but may read files.
+  // For an accepted connection. If there are max_handshakes already, the oldest
+  // one makes way. Null: it can't, or there is no memory. Doesn't block, but
+  // may read files.
   std::unique_ptr<Transport> NewTransport();
 
   // Looks at the files now.
@@ -67,16 +69,18 @@ class TlsServerContext {
   // Handshakes that go on.
   std::size_t handshakes() const {
     // relaxed: a count on its own.
-    return handshakes_->load(std::memory_order_relaxed);
+    return handshake_count_->load(std::memory_order_relaxed);
   }
   const TlsServerOptions& options() const { return options_; }
 
  private:
   explicit TlsServerContext(const TlsServerOptions& options);
   std::shared_ptr<const TlsServerKeys> Current();
+  bool CountHandshake();
 
   const TlsServerOptions options_;
-  const std::shared_ptr<std::atomic<std::size_t>> handshakes_;
+  const std::shared_ptr<std::atomic<std::size_t>> handshake_count_;
+  const std::shared_ptr<Handshakes> handshakes_;
   std::atomic<std::int64_t> next_look_ns_{0};
   ThreadMutex load_mutex_;  // Held while files are read.
   TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
@@ -87,10 +91,11 @@ class TlsServerContext {
 
 class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
  public:
-  // Returns the one for `options` and this ALPN name (empty: none): it is
-  // shared by all callers that ask for the same, as long as one of them has it.
+  // Returns the one for `options` that offers these names of protocols (ALPN),
+  // the best one first: it is shared by all callers that ask for the same, as
+  // long as one of them has it. Empty names are none.
   static Expected<std::shared_ptr<TlsClientContext>, Status> Get(
-      const TlsClientOptions& options, const std::string& alpn);
+      const TlsClientOptions& options, const std::vector<std::string>& alpn);
   ~TlsClientContext();
 
   // For a connection to `host` (a name, or an address, with or without a port).
@@ -107,11 +112,12 @@ class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
                 ssl_session_st* session);
 
  private:
-  TlsClientContext(const TlsClientOptions& options, std::string alpn);
+  TlsClientContext(const TlsClientOptions& options,
+                   const std::vector<std::string>& alpn);
   std::shared_ptr<const TlsClientKeys> Current();
 
   const TlsClientOptions options_;
-  const std::string alpn_;
+  const std::string alpn_;  // As it is sent.
   std::atomic<std::int64_t> next_look_ns_{0};
   ThreadMutex load_mutex_;
   TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);

@@ -53,7 +53,8 @@ struct TlsServerOptions {
   std::vector<std::string> alpn = {};
   // A connection whose handshake takes longer is closed.
   std::chrono::nanoseconds handshake_timeout = std::chrono::seconds(10);
-  // With so many handshakes going on, further connections are closed at once.
+  // With so many handshakes going on, the one that began first is closed for
+  // each further one.
   std::size_t max_handshakes = 4096;
   // Between two looks at the files. 0: they are never read again.
   std::chrono::nanoseconds reload_interval = std::chrono::seconds(1);

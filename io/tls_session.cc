@@ -93,7 +93,7 @@ std::unique_ptr<TlsSession> TlsSession::Make(SSL* ssl, Setup setup) {
 TlsSession::TlsSession(SSL* ssl, Setup setup)
     : setup_(std::move(setup)),
       ssl_(ssl),
-      counted_(setup_.handshakes != nullptr) {
+      counted_(setup_.handshake_count != nullptr) {
   BIO* const bio = NewBio(this);
   SSL_set_bio(ssl, bio, bio);
   SSL_set_app_data(ssl, this);
@@ -217,7 +217,7 @@ void TlsSession::NoteHandshake() {
 void TlsSession::EndHandshake() {
   if (!std::exchange(counted_, false)) return;
   // relaxed: a count on its own.
-  setup_.handshakes->fetch_sub(1, std::memory_order_relaxed);
+  setup_.handshake_count->fetch_sub(1, std::memory_order_relaxed);
 }
 
 // The first one counts. A session that never began has none.

@@ -14,6 +14,7 @@
 
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/io/handshakes.h"
 #include "flare/io/tls_counters.h"
 #include "flare/io/transport.h"
 
@@ -26,8 +27,10 @@ class TlsSession final : public Transport {
     std::int64_t handshake_timeout_ns = 0;
     // Keeps what `ssl` uses.
     std::shared_ptr<const void> keys = nullptr;
-    // Of a server: counted down when the handshake has ended.
-    std::shared_ptr<std::atomic<std::size_t>> handshakes = nullptr;
+    // Of a server: the number that is counted down when the handshake has
+    // ended, and those that go on.
+    std::shared_ptr<std::atomic<std::size_t>> handshake_count = nullptr;
+    std::shared_ptr<Handshakes> handshakes = nullptr;
     // Of a client: takes a session that a later connection may resume.
     std::function<void(SSL_SESSION*)> remember = nullptr;
   };
@@ -41,6 +44,7 @@ class TlsSession final : public Transport {
   std::int64_t handshake_timeout_ns() const override {
     return setup_.handshake_timeout_ns;
   }
+  Handshakes* handshakes() const override { return setup_.handshakes.get(); }
   ssize_t Receive(const iovec* pieces, int count) override;
   bool HasMore() const override { return has_more_; }
   bool cut_short() const override { return cut_short_; }
@@ -96,7 +100,7 @@ class TlsSession final : public Transport {
   Input input_ = Input::kOpen;
   bool has_more_ = false;
   bool cut_short_ = false;
-  bool counted_;                  // Among setup_.handshakes.
+  bool counted_;                  // In setup_.handshake_count.
   bool outcome_counted_ = false;  // In tls_counters.h.
   unsigned char first_bytes_[2] = {};
   int first_count_ = 0;

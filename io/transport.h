@@ -19,6 +19,8 @@
 
 namespace flare::io {
 
+class Handshakes;
+
 class Transport {
  public:
   enum class Progress { kDone, kWaiting, kFailed };
@@ -33,6 +35,9 @@ class Transport {
   virtual Progress Handshake() = 0;
   // How long it may take in all, in ns; 0: as long as it likes.
   virtual std::int64_t handshake_timeout_ns() const = 0;
+  // Those among which this one takes turns; they live as long as the transport.
+  // Null: none.
+  virtual Handshakes* handshakes() const { return nullptr; }
 
   // Receives as recv(2). Less than there is room for: all that had arrived was
   // taken, unless HasMore(). EPROTO: see failure().

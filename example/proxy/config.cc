@@ -210,7 +210,7 @@ Status UseUpstreamTls(ProxyConfig* config) {
                               "' has no host that its certificate could be "
                               "for; give upstream_tls_server_name");
   }
-  auto context = flare::io::TlsClientContext::Get(files.upstream, "");
+  auto context = flare::io::TlsClientContext::Get(files.upstream, {});
   if (!context) {
     return BadTls(*config, "upstream_tls", context.error().message());
   }

@@ -211,7 +211,7 @@ flare::Expected<std::unique_ptr<Target>, flare::Status> OpenHttpTarget(
   std::shared_ptr<flare::io::TlsClientContext> tls;
   if (options.tls) {
     auto made = flare::io::TlsClientContext::Get(
-        *options.tls, flare::rpc::AlpnNameOf("http"));
+        *options.tls, {flare::rpc::AlpnNameOf("http")});
     if (!made) return made.error();
     tls = *std::move(made);
     if (tls->NewTransport(host, host) == nullptr) {

@@ -54,11 +54,11 @@ struct TlsFuzzContexts {
     options.client_ca = certificate;
     asking_server = TlsServerContext::Create(options).value();
     client = TlsClientContext::Get(
-                 {.insecure_skip_verify = true, .reload_interval = {}}, "h2")
+                 {.insecure_skip_verify = true, .reload_interval = {}}, {"h2"})
                  .value();
-    strict_client =
-        TlsClientContext::Get({.ca = certificate, .reload_interval = {}}, "h2")
-            .value();
+    strict_client = TlsClientContext::Get(
+                        {.ca = certificate, .reload_interval = {}}, {"h2"})
+                        .value();
     peer = SSL_CTX_new(TLS_method());
     CHECK(peer != nullptr);
     CHECK_EQ(SSL_CTX_use_certificate_chain_file(peer, certificate.c_str()), 1);

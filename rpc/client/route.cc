@@ -66,15 +66,16 @@ Expected<RefPtr<Route>, flare::Status> Route::Create(
   route->format_ = (*protocol)->format();
   route->traits_ = (*protocol)->traits();
   if (secure) {
-    auto tls = io::TlsClientContext::Get(
-        options.tls.value_or(TlsClientOptions()), AlpnNameOf(route->protocol_));
+    auto tls =
+        io::TlsClientContext::Get(options.tls.value_or(TlsClientOptions()),
+                                  {AlpnNameOf(route->protocol_)});
     if (!tls) return Invalid(uri, tls.error().message());
     route->tls_ = *std::move(tls);
     // It can't fail where the other one didn't.
     auto check_tls = io::TlsClientContext::Get(
         options.tls.value_or(TlsClientOptions()),
-        AlpnNameOf(
-            ProtocolOfCheck(options.health_check.kind, route->protocol_)));
+        {AlpnNameOf(
+            ProtocolOfCheck(options.health_check.kind, route->protocol_))});
     if (!check_tls) return Invalid(uri, check_tls.error().message());
     route->check_tls_ = *std::move(check_tls);
   } else if (options.tls) {

@@ -7,12 +7,14 @@ share, and prints how long calls took."""
 
 import os
 import resource
+import select
+import signal
 import socket
 import ssl
 import subprocess
 
 import harness
-from tls_e2e_test import TlsTest
+from tls_e2e_test import HELLO, TlsTest
 
 IS_SANITIZED = any(name in os.environ
                    for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
@@ -39,7 +41,9 @@ class HostileHandshakes(TlsTest):
     self.plain_context = self.context()
     self.old_context = self.context(version=ssl.TLSVersion.TLSv1_2)
     self.huge_context = self.make_huge_context()
-    wanted = 2 * PEERS + 500
+    self.want_descriptors(2 * PEERS + 500)
+
+  def want_descriptors(self, wanted):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
       if hard < wanted:
@@ -213,6 +217,52 @@ class HostileHandshakes(TlsTest):
     if not IS_SANITIZED:
       self.assertLess(sizes[-1] - sizes[0], MOST_GROWTH, sizes)
     self.assertEqual(server.stop(), 0, server)
+
+  def test_calls_go_ahead_of_handshakes(self):
+    """Of many that come at once few are served before a request that comes
+    last."""
+    server = self.start_tls_server("--flare_concurrency_hint=1")
+
+    def served_before():
+      with self.connect(server) as secure:
+        self.echo(secure)
+        for _ in range(PEERS):
+          self.open(server)
+        with self.connect(server) as last:  # All before it are accepted.
+          self.echo(last)
+        server.send_signal(signal.SIGSTOP)
+        for peer in self.peers:
+          peer.sendall(self.hello)
+        secure.sendall(HELLO)
+        server.send_signal(signal.SIGCONT)
+        while not secure.recv(65536).endswith(b"hello"):
+          pass
+        answered = select.poll()
+        for peer in self.peers:
+          answered.register(peer, select.POLLIN)
+        number = len(answered.poll(0))
+      self.close_peers()
+      return number
+
+    # Handshakes go on while this process gets to counting them, which may take
+    # a while.
+    harness.wait_until(lambda: served_before() < PEERS // 2,
+                       "a request that is answered ahead of handshakes")
+
+  def test_handshakes_that_stop_shut_nobody_out(self):
+    """There are as many as may go on at a time."""
+    if IS_SANITIZED:
+      self.skipTest("it would take long")
+    most = 4096
+    self.want_descriptors(most + 500)
+    server = self.start_tls_server()
+    for _ in range(most + 100):
+      self.silent(server, 0)
+    with self.connect(server) as secure:
+      self.echo(secure)
+    # The first ones have made way.
+    self.peers[0].settimeout(harness.PATIENCE_S)
+    self.assertEqual(self.peers[0].recv(1), b"")
 
   def test_a_huge_chain_is_refused(self):
     server = self.start_tls_server(f"--tls_client_ca={self.file('ca.crt')}",
