@@ -135,13 +135,15 @@ Status CheckUnusedTls(const ProxyConfig& config) {
   if (files.certificates.empty()) {
     const char* const unused = !files.client_ca.empty() ? "tls_client_ca"
                                : !files.crl.empty()     ? "tls_crl"
+                               : !files.alpn.empty()    ? "tls_alpn"
                                                         : nullptr;
     if (unused != nullptr) {
       return BadTls(config, unused,
                     "it goes with tls_certificate and tls_key only");
     }
   }
-  if (files.to_upstreams || files.upstream == flare::TlsClientOptions()) {
+  if (files.to_upstreams || (files.upstream == flare::TlsClientOptions() &&
+                             files.upstream_alpn.empty())) {
     return Status();
   }
   for (const auto& [field, where] : config.where) {
@@ -175,6 +177,7 @@ Status UseClientTls(ProxyConfig* config) {
                                  ? flare::ClientCertificates::kIgnore
                                  : flare::ClientCertificates::kRequire,
       .min_version = files.min_version,
+      .alpn = files.alpn,
       .handshake_timeout = files.handshake_timeout};
   for (std::size_t i = 0; i != files.keys.size(); ++i) {
     options.certificates.push_back({files.certificates[i], files.keys[i]});
@@ -210,7 +213,8 @@ Status UseUpstreamTls(ProxyConfig* config) {
                               "' has no host that its certificate could be "
                               "for; give upstream_tls_server_name");
   }
-  auto context = flare::io::TlsClientContext::Get(files.upstream, {});
+  auto context =
+      flare::io::TlsClientContext::Get(files.upstream, files.upstream_alpn);
   if (!context) {
     return BadTls(*config, "upstream_tls", context.error().message());
   }

@@ -233,6 +233,17 @@ Status AddFile(const PlacedText& value, std::vector<std::string>* files) {
   return Status();
 }
 
+// An element of a list of protocols' names (ALPN).
+Status AddProtocol(const PlacedText& value, std::vector<std::string>* names) {
+  constexpr std::size_t kLongest = 255;  // RFC 7301.
+  if (value.text.size() > kLongest) {
+    return Status(EINVAL, "'" + value.text +
+                              "' is too long; a protocol's name "
+                              "has up to 255 bytes, such as h2 or http/1.1");
+  }
+  return AddFile(value, names);
+}
+
 Status SetText(std::string_view text, std::string* out) {
   *out = text;
   return Status();
@@ -357,6 +368,10 @@ constexpr Field kFields[] = {
     Single<[](Text text, Config* c) {
       return SetDuration(text, 1ms, 1h, &c->tls_files.handshake_timeout);
     }>("tls_handshake_timeout"),
+    {"tls_alpn", "tls_alpn", true,
+     [](const PlacedText& value, Config* c) {
+       return AddProtocol(value, &c->tls_files.alpn);
+     }},
     Single<[](Text text, Config* c) {
       return SetBool(text, &c->tls_files.to_upstreams);
     }>("upstream_tls"),
@@ -372,6 +387,10 @@ constexpr Field kFields[] = {
     Single<[](Text text, Config* c) {
       return SetText(text, &c->tls_files.upstream.server_name);
     }>("upstream_tls_server_name"),
+    {"upstream_tls_alpn", "upstream_tls_alpn", true,
+     [](const PlacedText& value, Config* c) {
+       return AddProtocol(value, &c->tls_files.upstream_alpn);
+     }},
     Single<[](Text text, Config* c) {
       return SetBool(text, &c->tls_files.upstream.insecure_skip_verify);
     }>("upstream_tls_insecure_skip_verify"),

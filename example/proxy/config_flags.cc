@@ -70,6 +70,9 @@ DEFINE_string(tls_crl, "", "Revoked certificates of clients, as PEM CRLs.");
 DEFINE_string(tls_min_version, "1.2",
               "The oldest TLS version of clients: 1.2 or 1.3.");
 DEFINE_string(tls_handshake_timeout, "10s", "For a client's TLS handshake.");
+DEFINE_string(tls_alpn, "",
+              "Names of protocols that clients may choose from (ALPN), the "
+              "best one first, such as h2,http/1.1: what upstreams speak.");
 DEFINE_bool(upstream_tls, false, "Speak TLS to upstreams, and verify them.");
 DEFINE_string(upstream_tls_ca, "",
               "Roots that vouch for upstreams, in PEM; empty: the system's.");
@@ -79,6 +82,9 @@ DEFINE_string(upstream_tls_key, "", "Its private key, in PEM.");
 DEFINE_string(upstream_tls_server_name, "",
               "The name that upstreams' certificates must be for; empty: the "
               "host in --upstreams.");
+DEFINE_string(upstream_tls_alpn, "",
+              "Names of protocols that upstreams may choose from (ALPN), the "
+              "best one first: what clients speak.");
 DEFINE_bool(upstream_tls_insecure_skip_verify, false,
             "Take any certificate of an upstream, an attacker's, too.");
 DEFINE_string(health_check, "none",

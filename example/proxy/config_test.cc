@@ -126,11 +126,13 @@ tls_client_ca: ""
 tls_crl: ""
 tls_min_version: 1.3
 tls_handshake_timeout: 2s
+tls_alpn: []
 upstream_tls: no
 upstream_tls_ca: ""
 upstream_tls_certificate: ""
 upstream_tls_key: ""
 upstream_tls_server_name: ""
+upstream_tls_alpn: []
 upstream_tls_insecure_skip_verify: no
 )");
   ASSERT_TRUE(config) << config.error();
@@ -232,9 +234,10 @@ TEST(ConfigTest, MistakesInFiles) {
        "backlog, high_watermark, low_watermark, copy_mode, "
        "accept_proxy_protocol, send_proxy_protocol, tls_certificate, "
        "tls_key, tls_client_ca, tls_crl, tls_min_version, "
-       "tls_handshake_timeout, upstream_tls, upstream_tls_ca, "
+       "tls_handshake_timeout, tls_alpn, upstream_tls, upstream_tls_ca, "
        "upstream_tls_certificate, upstream_tls_key, upstream_tls_server_name, "
-       "upstream_tls_insecure_skip_verify, health_check, access_log, "
+       "upstream_tls_alpn, upstream_tls_insecure_skip_verify, health_check, "
+       "access_log, "
        "statistics_interval, admin and drain_deadline"},
       {"health_check:\n  type: tcp\n  every: 5s\n",
        "F:3: health_check.every: there is no such setting: 'every' is not "

@@ -50,13 +50,16 @@ class TlsTest(proxy_harness.ProxyTest):
     return secure
 
   def tls_upstream(self, serve=proxy_harness.echo, name="server",
-                   client_ca=None, before=None):
+                   client_ca=None, before=None, alpn=None):
     """`before` is given the connection ahead of the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(self.file(name + ".crt"), self.file(name + ".key"))
     if client_ca:
       context.load_verify_locations(self.file(client_ca))
       context.verify_mode = ssl.CERT_REQUIRED
+
+    if alpn:
+      context.set_alpn_protocols(alpn)
 
     def serve_tls(connection):
       if before:
@@ -402,6 +405,60 @@ class OfUpstreams(TlsTest):
     client.sendall(b"hello")
     self.assertEqual(proxy_harness.read_exactly(client, 5), b"hello")
     self.assertRegex(headers[0], rb"^PROXY TCP4 127.0.0.1 127.0.0.1 ")
+
+
+class OfProtocols(TlsTest):
+  """ALPN: what clients are offered, and what upstreams are."""
+
+  def chosen(self, proxy, *offered):
+    context = self.client_context()
+    if offered:
+      context.set_alpn_protocols(offered)
+    with context.wrap_socket(self.connect(proxy),
+                             server_hostname="localhost") as secure:
+      # An upstream was chosen, and its handshake was done.
+      secure.sendall(b"hello")
+      self.assertEqual(proxy_harness.read_exactly(secure, 5), b"hello")
+      return secure.selected_alpn_protocol()
+
+  def test_clients_choose(self):
+    proxy = self.start_proxy(*self.pair("server"), "--tls_alpn=h2,http/1.1",
+                             upstreams=[self.upstream()])
+    self.assertEqual(self.chosen(proxy, "http/1.1"), "http/1.1")
+    # The proxy's order counts.
+    self.assertEqual(self.chosen(proxy, "http/1.1", "h2"), "h2")
+    self.assertIsNone(self.chosen(proxy, "flare"))
+    self.assertIsNone(self.chosen(proxy))
+
+  def test_upstreams_choose(self):
+    seen = []
+
+    def echo(connection):
+      seen.append(connection.selected_alpn_protocol())
+      proxy_harness.echo(connection)
+
+    back = self.tls_upstream(echo, alpn=["http/1.1", "h2"])
+    for flags, chosen in (((), None), (("--upstream_tls_alpn=h2",), "h2"),
+                          (("--upstream_tls_alpn=h2,http/1.1",), "http/1.1"),
+                          (("--upstream_tls_alpn=flare",), None)):
+      with self.subTest(flags=flags):
+        proxy = self.start_proxy(
+            *self.pair("server"), "--upstream_tls", "--connect_timeout=30s",
+            f"--upstream_tls_ca={self.file('ca.crt')}", *flags,
+            upstreams=[back])
+        self.chosen(proxy)
+        self.assertEqual(seen.pop(), chosen)
+
+  def test_mistakes(self):
+    for flag, text in (
+        ("--tls_alpn=h2", "it goes with tls_certificate and tls_key only"),
+        ("--upstream_tls_alpn=h2", "it goes with upstream_tls only"),
+        ("--tls_alpn=" + 256 * "x", "is too long; a protocol's name has up")):
+      code, log = self.run_to_end(
+          "proxy/tcp_proxy", "--listen=127.0.0.1:0", "--upstreams=127.0.0.1:1",
+          flag)
+      self.assertEqual(code, 2, log)
+      self.assertIn(text, log)
 
 
 class OfBoth(TlsTest):
