@@ -201,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(, ForwardedStreamTest,
                          ::testing::Values(Pair("grpc", "grpc"),
                                            Pair("grpc", "flare"),
                                            Pair("flare", "grpc"),
-                                           Pair("trpc", "grpc")));
+                                           Pair("trpc", "grpc"),
+                                           Pair("baidu-std", "grpc")));
 
 }  // namespace
 }  // namespace example::proxy

@@ -1,4 +1,5 @@
-// Servers of `flare` that stop, and come back, while there are calls.
+// Servers that stop, and come back, while there are calls, over each protocol
+// in which our clients are told.
 #include <unistd.h>
 
 #include <array>
@@ -21,7 +22,8 @@
 namespace flare::rpc::testing {
 namespace {
 
-class ClientRestartTest : public ClientTest {
+class ClientRestartTest : public ClientTest,
+                          public ::testing::WithParamInterface<const char*> {
  protected:
   // Nobody is in a hurry: the machine may be busy.
   static Server::Options Patient() {
@@ -47,10 +49,11 @@ class ClientRestartTest : public ClientTest {
           << late.controller.ErrorText();
     }
   }
+  static std::string scheme() { return std::string(GetParam()) + "://"; }
   static std::unique_ptr<Server> StartAt(const Endpoint& address,
                                          FlexibleService* service) {
     auto server = std::make_unique<Server>(Patient());
-    server->AddProtocol("flare");
+    server->AddProtocol(GetParam());
     server->AddService(service);
     server->ListenOn(address);
     EXPECT_TRUE(server->Start()) << server->error().ToString();
@@ -63,7 +66,7 @@ class ClientRestartTest : public ClientTest {
 };
 
 // Without any retries.
-TEST_F(ClientRestartTest, ServersRestartedInTurnCostNoCall) {
+TEST_P(ClientRestartTest, ServersRestartedInTurnCostNoCall) {
   // An address of our own, so that nobody else takes the port meanwhile.
   const std::string host = "127.91." + std::to_string(getpid() / 256 % 256) +
                            '.' + std::to_string(getpid() % 256);
@@ -77,7 +80,7 @@ TEST_F(ClientRestartTest, ServersRestartedInTurnCostNoCall) {
     };
     servers[i] = StartAt(EndpointFromIpv4(host, 0), &services[i]);
   }
-  RpcChannel channel("flare://" + servers[0]->endpoint().ToString() + "," +
+  RpcChannel channel(scheme() + servers[0]->endpoint().ToString() + "," +
                      servers[1]->endpoint().ToString());
   std::atomic<bool> done{false};
   constexpr int kCallers = 8;
@@ -116,7 +119,7 @@ TEST_F(ClientRestartTest, ServersRestartedInTurnCostNoCall) {
 
 // The call that is under way goes on, the connection closes behind it, and
 // further ones don't go there.
-TEST_F(ClientRestartTest, ACallUnderWayIsWaitedFor) {
+TEST_P(ClientRestartTest, ACallUnderWayIsWaitedFor) {
   fiber::Event began, go;
   FlexibleService service;
   service.on_call = [&](TestCall call) {
@@ -126,7 +129,7 @@ TEST_F(ClientRestartTest, ACallUnderWayIsWaitedFor) {
     FlexibleService::Echo(call);
   };
   const auto server = StartAt(EndpointFromIpv4("127.0.0.1", 0), &service);
-  RpcChannel channel("flare://" + server->endpoint().ToString());
+  RpcChannel channel(scheme() + server->endpoint().ToString());
   TestedCall call;
   call.request.set_body("wait");
   call.controller.SetTimeout(std::chrono::seconds(20));
@@ -140,10 +143,10 @@ TEST_F(ClientRestartTest, ACallUnderWayIsWaitedFor) {
   ExpectPromptEnd(server.get());
 }
 
-TEST_F(ClientRestartTest, AnIdleConnectionIsClosed) {
+TEST_P(ClientRestartTest, AnIdleConnectionIsClosed) {
   FlexibleService service;
   const auto server = StartAt(EndpointFromIpv4("127.0.0.1", 0), &service);
-  RpcChannel channel("flare://" + server->endpoint().ToString());
+  RpcChannel channel(scheme() + server->endpoint().ToString());
   EXPECT_EQ(TestedCall().Start(&channel)->Await(), STATUS_SUCCESS);
   EXPECT_EQ(server->statistics().connections_open, 1u);
   server->Stop();
@@ -151,7 +154,7 @@ TEST_F(ClientRestartTest, AnIdleConnectionIsClosed) {
 }
 
 // No reply comes by which the client would look at its connection again.
-TEST_F(ClientRestartTest, ACancelledCallDoesNotKeepTheConnection) {
+TEST_P(ClientRestartTest, ACancelledCallDoesNotKeepTheConnection) {
   fiber::Event began, gone;
   FlexibleService service;
   service.on_call = [&](TestCall call) {
@@ -165,7 +168,7 @@ TEST_F(ClientRestartTest, ACancelledCallDoesNotKeepTheConnection) {
     FlexibleService::Echo(call);
   };
   const auto server = StartAt(EndpointFromIpv4("127.0.0.1", 0), &service);
-  RpcChannel channel("flare://" + server->endpoint().ToString());
+  RpcChannel channel(scheme() + server->endpoint().ToString());
   TestedCall call;
   call.request.set_body("wait");
   call.controller.SetTimeout(std::chrono::seconds(20));
@@ -179,10 +182,10 @@ TEST_F(ClientRestartTest, ACancelledCallDoesNotKeepTheConnection) {
 }
 
 // A peer that hasn't said that it knows notices gets none.
-TEST_F(ClientRestartTest, OthersAreNotTold) {
+TEST_P(ClientRestartTest, OthersAreNotTold) {
   FlexibleService service;
   const auto server = StartAt(EndpointFromIpv4("127.0.0.1", 0), &service);
-  RawClient client(server->endpoint());
+  RawClient client(server->endpoint(), GetParam());
   client.Call(1, kCall, MakeRequest(""));
   EXPECT_TRUE(client.ReadReply());
   server->Stop();
@@ -190,6 +193,15 @@ TEST_F(ClientRestartTest, OthersAreNotTold) {
   client.Close();
   EXPECT_EQ(server->Join(), 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(, ClientRestartTest,
+                         ::testing::Values("flare", "baidu-std", "trpc",
+                                           "bolt"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace flare::rpc::testing

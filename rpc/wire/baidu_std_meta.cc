@@ -129,7 +129,8 @@ using BaiduMetaCodec = codec::Message<
     Field<10, &BaiduStdMeta::content_type>,
     Field<11, &BaiduStdMeta::checksum_type, kNever>,
     Field<12, &BaiduStdMeta::checksum_value, kNever>,
-    Field<13, &BaiduStdMeta::checksum_with_attachment, kNever>>;
+    Field<13, &BaiduStdMeta::checksum_with_attachment, kNever>,
+    Field<1000, &BaiduStdMeta::notice>>;
 
 }  // namespace
 
@@ -139,13 +140,11 @@ std::string_view DecodeBaiduStdMeta(std::string_view bytes,
 }
 
 bool HasStreamSettings(std::string_view bytes) {
-  FieldReader reader(bytes);
-  std::uint32_t tag;
-  while (reader.NextTag(&tag)) {
-    if (tag == Tag(8, kLengthDelimited)) return true;
-    reader.SkipField(tag);
-  }
-  return false;
+  return fields::HasField(Tag(8, kLengthDelimited), bytes);
+}
+
+bool HasNotice(std::string_view bytes) {
+  return fields::HasField(Tag(1000, fields::kVarint), bytes);
 }
 
 std::uint64_t CorrelationIdOf(std::string_view bytes) {

@@ -56,6 +56,9 @@ struct BaiduStdMeta {
   // A field of our own: bytes that the sender takes unread; 0: it isn't ours.
   std::uint32_t stream_window = 0;
 
+  // A field of our own: see stop_notice.h.
+  std::uint32_t notice = 0;
+
   // Of both: the other user_fields, values as text.
   MetadataFields metadata;
 };
@@ -67,10 +70,11 @@ struct BaiduStdMeta {
 [[nodiscard]] std::string_view DecodeBaiduStdMeta(std::string_view bytes,
                                                   BaiduStdMeta* meta);
 
-// Whether there are stream settings in an encoded meta, and its correlation id,
-// 0 if there is none: cheaper than to decode it. What is behind a fault isn't
-// looked at.
+// Whether there are stream settings, or a notice, in an encoded meta, and its
+// correlation id, 0 if there is none: cheaper than to decode it. What is behind
+// a fault isn't looked at.
 bool HasStreamSettings(std::string_view bytes);
+bool HasNotice(std::string_view bytes);
 std::uint64_t CorrelationIdOf(std::string_view bytes);
 
 // Size of the encoding in bytes.

@@ -132,6 +132,7 @@ class BaiduStdMetaRandom : public testing::MetaRandom {
       if (Sometimes())
         settings->set_window(static_cast<std::uint32_t>(Number()) | 1);
     }
+    if (Sometimes()) meta.set_notice(static_cast<std::uint32_t>(Number()) | 1);
     if (unwritten && Sometimes()) {
       meta.set_checksum_type(Int32());
       meta.set_checksum_value(Text());
@@ -167,6 +168,7 @@ class BaiduStdMetaRandom : public testing::MetaRandom {
     EXPECT_EQ(meta.stream_needs_feedback, settings.need_feedback());
     EXPECT_EQ(meta.stream_writable, settings.writable());
     EXPECT_EQ(meta.stream_window, settings.window());
+    EXPECT_EQ(meta.notice, reference.notice());
   }
 
   static bool Decodes(const std::string& bytes, const Reference* same) {

@@ -9,6 +9,7 @@
 #include "flare/rpc/wire/baidu_std_meta.h"
 #include "flare/rpc/wire/baidu_std_streams.h"
 #include "flare/rpc/wire/framed_protocol.h"
+#include "flare/rpc/wire/stop_notice.h"
 #include "flare/rpc/wire/wire_numbers.h"
 
 namespace flare::rpc {
@@ -69,11 +70,24 @@ class BaiduStdServerProtocol final
     if (result != CutResult::kMessage) return result;
     if (is_stream_) [[unlikely]]
       return streams_.Take(request, error);
-    if (request->reject_status == STATUS_SUCCESS &&
-        HasStreamSettings(MetaOf<BaiduStdFrame>(request))) [[unlikely]] {
+    const std::string_view meta = MetaOf<BaiduStdFrame>(request);
+    if (notice_.Looks() && HasNotice(meta)) notice_.OnAsked();
+    if (request->reject_status == STATUS_SUCCESS && HasStreamSettings(meta))
+        [[unlikely]] {
       BeginStream(request);
     }
     return result;
+  }
+
+  // To brpc this would be a reply that comes too late, which it passes over.
+  bool AnnounceEnd() override {
+    if (!notice_.asked()) return false;
+    BaiduStdMeta meta;
+    meta.has_response = true;
+    meta.notice = kStopNotice;
+    BufferBuilder out;
+    AppendBaiduStd(meta, OutboundBody(), Buffer(), &out);
+    return sink()->WriteSoon(out.DestructiveGet());
   }
 
   ParseResult Parse(InboundRequest* request) const override {
@@ -201,6 +215,7 @@ class BaiduStdServerProtocol final
   }
 
   BaiduStdServerStreams streams_;
+  StopNoticeTaker notice_;
   bool is_stream_ = false;  // The frame at hand belongs to one.
 };
 
@@ -235,6 +250,7 @@ class BaiduStdClientProtocol final
     meta.correlation_id = request.correlation_id;
     meta.attachment_size = static_cast<std::int32_t>(request.attachment.size());
     meta.metadata.written = request.metadata;
+    if (asker_.Asks(request.correlation_id)) meta.notice = kStopNotice;
     AppendBaiduStd(meta, std::move(request.body), std::move(request.attachment),
                    out);
     return flare::Status();
@@ -250,7 +266,10 @@ class BaiduStdClientProtocol final
     return TakeOfStream(response, error);
   }
 
-  void SetOutput(StreamOutput* output) override { streams_.SetOutput(output); }
+  void SetOutput(StreamOutput* output) override {
+    streams_.SetOutput(output);
+    asker_.SetOutput(output);
+  }
   std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
                                          StreamOutput* output) override {
     return streams_.Open(opening, output);
@@ -280,6 +299,10 @@ class BaiduStdClientProtocol final
   static std::string_view Accept(const BaiduStdMeta& meta,
                                  InboundResponse* response) {
     if (meta.has_request) return "a request in place of a response";
+    if (meta.notice == kStopNotice && meta.correlation_id == 0) [[unlikely]] {
+      response->last_on_connection = true;
+      return {};
+    }
     response->status = BaiduStdOutcome(meta);
     response->description = meta.error_text;
     if (meta.error_code != 0) return {};  // There is no body.
@@ -331,6 +354,7 @@ class BaiduStdClientProtocol final
   }
 
   BaiduStdClientStreams streams_;
+  StopNoticeAsker asker_;
   bool is_stream_ = false;  // The frame at hand belongs to one.
 };
 

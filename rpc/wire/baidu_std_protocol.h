@@ -19,6 +19,9 @@
 //     attachments never. Our replies are in the format of the request:
 //     protobuf, its text format or its JSON (content_type 0, 3, 2; fields of
 //     JSON that the message lacks are passed over). Our requests are protobuf.
+//   - Our clients ask in their first requests for a notice of the server's stop
+//     (field 1000 of the meta, which brpc passes over), and are sent one: a
+//     reply to no call with that field. Others are sent none.
 //   - A timeout_ms is sent and heeded. A CRC32C of the body, or of body and
 //     attachment, is heeded, but not sent; checksums of other kinds are
 //     ignored, as are credentials, log and trace ids and user fields.

@@ -16,6 +16,7 @@
 #include "flare/rpc/wire/framing.h"
 #include "flare/rpc/wire/meta_codec.h"
 #include "flare/rpc/wire/metadata_fields.h"
+#include "flare/rpc/wire/stop_notice.h"
 
 namespace flare::rpc {
 namespace {
@@ -454,6 +455,7 @@ class BaiduStdClientStreamWire final : public BaiduStdStreamWire {
         static_cast<std::int32_t>(std::min(timeout_ms_, kMaxTimeout));
     meta.correlation_id = stream()->id();
     meta.metadata.written = &metadata_;
+    meta.notice = kStopNotice;
     PutSettings(stream()->id(), &meta);
     return stream()->output()->WriteSoon(CallFrame(meta, std::move(body)));
   }

@@ -10,6 +10,7 @@
 #include "flare/rpc/wire/bolt_frame.h"
 #include "flare/rpc/wire/bolt_protocol.h"
 #include "flare/rpc/wire/flood_guard.h"
+#include "flare/rpc/wire/stop_notice.h"
 
 namespace flare::rpc {
 
@@ -81,6 +82,8 @@ class BoltClientProtocol : public ClientProtocol {
           EncodeMetadata(*request.metadata, headers_size, &metadata);
       if (!status.ok()) return status;
     }
+    if (asker_.Asks(request.correlation_id)) [[unlikely]]
+      AskForNotice(headers_size, &metadata);
     AppendHead(
         kRequestHead.size() + headers_size,
         [&](char* at) {
@@ -127,6 +130,8 @@ class BoltClientProtocol : public ClientProtocol {
     }
   }
 
+  void SetOutput(StreamOutput* output) override { asker_.SetOutput(output); }
+
   bool WithinMessage() const override { return cutter_.skipping(); }
 
   ParseResult Parse(InboundResponse* response) const override {
@@ -151,6 +156,16 @@ class BoltClientProtocol : public ClientProtocol {
   }
 
  private:
+  [[gnu::cold, gnu::noinline]] static void AskForNotice(
+      std::size_t headers_size, std::string* pairs) {
+    const std::size_t size =
+        BoltHeaderSize(kBoltTakesGoAway.size(), kBoltTrue.size());
+    const std::size_t at = pairs->size();
+    if (headers_size + at + size > kMaxBoltHeadersSize) return;
+    pairs->resize(at + size);
+    PutBoltHeader(kBoltTakesGoAway, kBoltTrue, pairs->data() + at);
+  }
+
   // `headers_size` is that of the other headers.
   [[gnu::cold, gnu::noinline]] static flare::Status EncodeMetadata(
       const Metadata& metadata, std::size_t headers_size, std::string* pairs) {
@@ -254,6 +269,7 @@ class BoltClientProtocol : public ClientProtocol {
 
   FrameCutter<BoltFrame> cutter_;
   const MetadataLimits metadata_limits_;
+  StopNoticeAsker asker_;
   FloodGuard notices_{FloodGuard::kMaxNotices};
 };
 

@@ -54,6 +54,17 @@ std::string BoltHeartbeatReply(const BoltFrame& frame) {
   return reply;
 }
 
+std::string BoltGoAway() {
+  std::string notice(kBoltRequestSize, '\0');
+  notice[0] = kVersion1;
+  notice[1] = kBoltTypeOneWay;
+  PutBigEndian16(kBoltGoAway, notice.data() + 2);
+  notice[4] = 1;  // The version of the command; id and sizes are 0.
+  notice[9] = static_cast<char>(kBoltCodecProtobuf);
+  PutBigEndian32(0xffffffff, notice.data() + 10);  // No timeout.
+  return notice;
+}
+
 CutResult BoltFrame::Read(std::string_view whole, std::size_t* need,
                           std::string* error) {
   std::string_view bytes = whole;
@@ -133,6 +144,7 @@ bool IsBoltKey(std::string_view key) {
   constexpr std::string_view kSofa = "sofa_head_";
   constexpr std::string_view kOurs = "rpc-error-";
   return key == kBoltService || key == kBoltJavaCaller ||
+         IEquals(key, kBoltTakesGoAway) ||
          IEquals(key.substr(0, kSofa.size()), kSofa) ||
          IEquals(key.substr(0, kOurs.size()), kOurs);
 }

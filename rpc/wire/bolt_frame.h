@@ -75,6 +75,11 @@ inline constexpr std::string_view kBoltResponseError =
 inline constexpr std::string_view kBoltErrorCode = "Rpc-Error-Code";
 inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
 
+// Likewise, in the first requests: the client takes a go-away. SOFARPC's close
+// the connection on it, with all calls.
+inline constexpr std::string_view kBoltTakesGoAway = "Rpc-Takes-Go-Away";
+inline constexpr std::string_view kBoltTrue = "true";
+
 // Whether the protocol needs a key for itself, so that metadata can't have it.
 bool IsBoltKey(std::string_view key);
 
@@ -119,6 +124,8 @@ struct BoltFrame {
 BoltFrame DecodeBoltFrame(const Buffer& wire);
 
 // What a heartbeat is answered with, in v1.
+// The server stops: no call is to be sent any more.
+std::string BoltGoAway();
 std::string BoltHeartbeatReply(const BoltFrame& frame);
 
 // Goes through a header map: pairs of strings, each with its size (4 bytes)

@@ -22,7 +22,9 @@
 //     response status, and the text in `Rpc-Error-Reason`.
 //
 // The server answers heartbeats, runs one-way requests without ever replying,
-// and passes over go-away notices. What a request must be, and what happens
+// and passes over go-away notices. At a stop it sends one to clients that have
+// said in a request (`Rpc-Takes-Go-Away`, as ours do in their first) that they
+// take it. What a request must be, and what happens
 // otherwise (STATUS_x is how the answer counts and what `Rpc-Error-Code` says):
 //   - A type other than 1 and 2: the connection is closed. Likewise after more
 //     than 20,000 heartbeats and go-aways within a second, on either side.

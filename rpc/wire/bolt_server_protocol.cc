@@ -9,6 +9,7 @@
 #include "flare/rpc/wire/bolt_frame.h"
 #include "flare/rpc/wire/bolt_protocol.h"
 #include "flare/rpc/wire/flood_guard.h"
+#include "flare/rpc/wire/stop_notice.h"
 #include "flare/rpc/wire/utf8.h"
 
 namespace flare::rpc {
@@ -93,6 +94,7 @@ class BoltServerProtocol : public ServerProtocol {
       return CutResult::kError;
     }
     if (!IsNotice(frame)) {
+      if (notice_.Looks() && TakesGoAway(frame, request)) notice_.OnAsked();
       Describe(frame, request);
       return CutResult::kMessage;
     }
@@ -105,6 +107,10 @@ class BoltServerProtocol : public ServerProtocol {
   }
 
   bool WithinMessage() const override { return cutter_.skipping(); }
+
+  bool AnnounceEnd() override {
+    return notice_.asked() && sink()->WriteSoon(CreateBufferSlow(BoltGoAway()));
+  }
 
   ParseResult Parse(InboundRequest* request) const override {
     const BoltFrame frame = DecodeBoltFrame(request->wire);
@@ -188,6 +194,19 @@ class BoltServerProtocol : public ServerProtocol {
   }
 
  private:
+  static bool TakesGoAway(const BoltFrame& frame, InboundRequest* request) {
+    // Of one that is too large there is less.
+    if (request->wire.size() < frame.head_size()) return false;
+    const std::size_t before = frame.fixed_size() + frame.class_size;
+    BoltHeaderReader reader(
+        ContiguousPrefix(request->wire, frame.head_size(), &request->scratch)
+            .substr(before));
+    while (reader.Next()) {
+      if (reader.key() == kBoltTakesGoAway) return true;
+    }
+    return false;
+  }
+
   // A message that isn't a call; if so, it is dealt with.
   bool IsNotice(const BoltFrame& frame) {
     if (frame.command == kBoltGoAway) return true;
@@ -316,6 +335,7 @@ class BoltServerProtocol : public ServerProtocol {
   FrameCutter<BoltFrame> cutter_;
   const MetadataLimits metadata_limits_;
   FloodGuard notices_{FloodGuard::kMaxNotices};
+  StopNoticeTaker notice_;
 };
 
 }  // namespace

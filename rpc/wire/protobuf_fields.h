@@ -140,6 +140,17 @@ class FieldReader {
   std::string_view error_;
 };
 
+// Whether a message has that field, in front of its first fault.
+inline bool HasField(std::uint32_t wanted, std::string_view message) {
+  FieldReader reader(message);
+  std::uint32_t tag;
+  while (reader.NextTag(&tag)) {
+    if (tag == wanted) return true;
+    reader.SkipField(tag);
+  }
+  return false;
+}
+
 // --- writing: sizes in bytes, and functions that return the end ---
 
 // Of a length, at most: protobuf takes none of 2 GiB.

@@ -101,7 +101,8 @@ using TrpcRequestCodec = codec::Message<
                          MetadataValues::kBytes>,
     Field<10, &TrpcRequestMeta::content_type>,      //
     Field<11, &TrpcRequestMeta::content_encoding>,  //
-    Field<12, &TrpcRequestMeta::attachment_size>>;
+    Field<12, &TrpcRequestMeta::attachment_size>,
+    Field<1000, &TrpcRequestMeta::notice>>;
 
 using TrpcResponseCodec = codec::Message<
     Field<1, &TrpcResponseMeta::version>,     //
@@ -115,7 +116,8 @@ using TrpcResponseCodec = codec::Message<
                          MetadataValues::kBytes>,
     Field<9, &TrpcResponseMeta::content_type>,       //
     Field<10, &TrpcResponseMeta::content_encoding>,  //
-    Field<12, &TrpcResponseMeta::attachment_size>>;
+    Field<12, &TrpcResponseMeta::attachment_size>,
+    Field<1000, &TrpcResponseMeta::notice>>;
 
 // Sets the parts of meta->func.
 void SplitFunc(TrpcRequestMeta* meta) {
@@ -141,6 +143,10 @@ std::string_view DecodeTrpcRequest(std::string_view bytes,
 std::string_view DecodeTrpcResponse(std::string_view bytes,
                                     TrpcResponseMeta* meta) {
   return TrpcResponseCodec::Decode(bytes, meta);
+}
+
+bool TrpcRequestHasNotice(std::string_view bytes) {
+  return fields::HasField(Tag(1000, fields::kVarint), bytes);
 }
 
 std::size_t TrpcRequestSize(const TrpcRequestMeta& meta) {

@@ -48,8 +48,9 @@ struct TrpcRequestMeta {
   std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
-  MetadataFields metadata;  // trans_info
-  std::string_view bytes;   // decoding: all of them
+  MetadataFields metadata;   // trans_info
+  std::uint32_t notice = 0;  // our own: see stop_notice.h
+  std::string_view bytes;    // decoding: all of them
 };
 
 struct TrpcResponseMeta {
@@ -63,7 +64,8 @@ struct TrpcResponseMeta {
   std::uint32_t content_type = 0;
   std::uint32_t content_encoding = 0;
   std::uint32_t attachment_size = 0;
-  MetadataFields metadata;  // trans_info
+  MetadataFields metadata;   // trans_info
+  std::uint32_t notice = 0;  // our own: see stop_notice.h
   // When encoding: the encoded RequestProtocol whose trans_info is repeated, in
   // front of what `metadata` has.
   std::string_view request;
@@ -77,6 +79,9 @@ struct TrpcResponseMeta {
                                                  TrpcRequestMeta* meta);
 [[nodiscard]] std::string_view DecodeTrpcResponse(std::string_view bytes,
                                                   TrpcResponseMeta* meta);
+
+// Whether an encoded request has a notice: cheaper than to decode it.
+bool TrpcRequestHasNotice(std::string_view bytes);
 
 // Sizes of the encodings in bytes.
 std::size_t TrpcRequestSize(const TrpcRequestMeta& meta);

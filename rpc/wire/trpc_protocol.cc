@@ -7,6 +7,7 @@
 #include "flare/rpc/wire/flood_guard.h"
 #include "flare/rpc/wire/framed_protocol.h"
 #include "flare/rpc/wire/protobuf_fields.h"
+#include "flare/rpc/wire/stop_notice.h"
 #include "flare/rpc/wire/trpc_frame.h"
 #include "flare/rpc/wire/trpc_meta.h"
 #include "flare/rpc/wire/trpc_streams.h"
@@ -61,8 +62,12 @@ class TrpcServerProtocol final
         FramedServerProtocol::Cut(in, request, need, error);
     if (result != CutResult::kMessage) return result;
     const auto& ticket = request->ticket.As<TrpcTicket>();
-    if (!ticket.is_stream) [[likely]]
+    if (!ticket.is_stream) [[likely]] {
+      if (notice_.Looks() && TrpcRequestHasNotice(MetaOf<TrpcFrame>(request))) {
+        notice_.OnAsked();
+      }
       return result;
+    }
     if (streams_.Take(ticket.stream_type, ticket.stream_id, request) ==
         CutResult::kHandled) {
       return CutResult::kHandled;
@@ -73,6 +78,18 @@ class TrpcServerProtocol final
       return CutResult::kError;
     }
     return result;
+  }
+
+  bool AnnounceEnd() override {
+    if (!notice_.asked()) return false;
+    TrpcResponseMeta meta;
+    meta.notice = kStopNotice;
+    BufferBuilder out;
+    AppendTrpc(
+        TrpcFrame(), TrpcResponseBound(meta),
+        [&](char* at) { return EncodeTrpcResponse(meta, at); }, OutboundBody(),
+        Buffer(), &out);
+    return sink()->WriteSoon(out.DestructiveGet());
   }
 
   void EndInput() override {
@@ -250,6 +267,7 @@ class TrpcServerProtocol final
 
   FloodGuard unanswered_{FloodGuard::kMaxNotices};
   TrpcServerStreams streams_;
+  StopNoticeTaker notice_;
 };
 
 // --------------------------------------------------------------------------
@@ -278,6 +296,7 @@ class TrpcClientProtocol final
     meta.attachment_size =
         static_cast<std::uint32_t>(request.attachment.size());
     meta.metadata.written = request.metadata;
+    if (asker_.Asks(request.correlation_id)) meta.notice = kStopNotice;
     const std::size_t bound = TrpcRequestBound(meta);
     if ((bound > TrpcFrame::kMaxMetaSize &&
          TrpcRequestSize(meta) > TrpcFrame::kMaxMetaSize) ||
@@ -307,6 +326,7 @@ class TrpcClientProtocol final
     return CutResult::kError;
   }
 
+  void SetOutput(StreamOutput* output) override { asker_.SetOutput(output); }
   std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
                                          StreamOutput* output) override {
     return streams_.Open(opening, output);
@@ -332,11 +352,13 @@ class TrpcClientProtocol final
   static bool Identify(const TrpcResponseMeta& meta, bool /*malformed*/,
                        InboundResponse* response) {
     response->correlation_id = meta.request_id;
-    return meta.request_id != 0;
+    return meta.request_id != 0 || meta.notice == kStopNotice;
   }
 
   static std::string_view Accept(const TrpcResponseMeta& meta,
                                  InboundResponse* response) {
+    response->last_on_connection =
+        meta.notice == kStopNotice && meta.request_id == 0;
     response->status =
         StatusFromTrpc({.ret = meta.ret, .func_ret = meta.func_ret});
     response->description = meta.error_msg;
@@ -375,6 +397,7 @@ class TrpcClientProtocol final
   }
 
   TrpcClientStreams streams_;
+  StopNoticeAsker asker_;
   // Of the frame at hand; type 0: it isn't one of a stream.
   std::uint8_t stream_type_ = 0;
   std::uint32_t stream_id_ = 0;

@@ -15,6 +15,9 @@
 //     write the call's id there, and version 1, and some of those that
 //     multiplex know replies by that alone. Byte 15 is 0. Our requests are of
 //     version 0, with 0 as the number.
+//   - Our clients ask in their first requests for a notice of the server's stop
+//     (field 1000 of the protobuf header, which other peers pass over), and are
+//     sent one: a reply with that field and without request_id.
 //   - Bodies are compressed with gzip, snappy, zlib or lz4 or not at all,
 //     attachments never.
 //   - A service's own failures (codes above 1000 and below 0, STATUS_FAILED,

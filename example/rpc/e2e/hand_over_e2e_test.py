@@ -139,11 +139,17 @@ class UnderLoad(HandOver):
     self.assertGreater(figures["requests"], 0)
 
   def test_no_call_fails(self):
+    self.check_take_overs("flare", "http+pb", "grpc")
+
+  def test_no_call_fails_over_protocols_with_notices_of_ours(self):
+    self.check_take_overs("baidu-std", "trpc", "bolt")
+
+  def check_take_overs(self, *protocols):
     # A busy machine may bring neither a request nor a reply for long.
     patience = "--flare_rpc_server_stop_linger_ms=4000"
     first = self.start_first(patience)
     presses = [self.start_press(protocol, first.port)
-               for protocol in ("flare", "http+pb", "grpc")]
+               for protocol in protocols]
     callers = FreshCallers(first.port)
     self.addCleanup(callers.end)
     server = first
