@@ -5,6 +5,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import unittest_xml
 from load_script import load
@@ -461,6 +462,14 @@ class CheckDocsTest(unittest.TestCase):
         self.assertEqual(
             list(check('tools/x.md', '[a](sources.py#x) [b](https://x.y/z)')),
             [])
+
+    def test_long_examples_are_found(self):
+        row = '| a task | `example/a.cc` | [page](page.md) |\n'
+        for lines, problems in ((120, 0), (121, 1)):
+            with unittest.mock.patch.object(check_docs.sources, 'read',
+                                            return_value='\n' * lines):
+                found = list(check_docs.check_examples('x.md', row))
+            self.assertEqual(len(found), problems)
 
     def test_pages_that_nobody_finds(self):
         def check(readme, menu):

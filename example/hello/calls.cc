@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -16,8 +15,6 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/init/override_flag.h"
-#include "flare/rpc/connection_pool.h"
-#include "flare/rpc/interceptor.h"
 
 namespace echo = example::protobuf_echo;
 using std::chrono::milliseconds;
@@ -73,45 +70,6 @@ void TwoAtOnce(flare::RpcChannel* channel) {
   }
 }
 
-// Long calls of large messages, which don't make other calls wait.
-bool OpenForReports(const std::string& uri, flare::RpcChannel* channel) {
-  flare::RpcChannel::Options options;
-  options.timeout = std::chrono::seconds(30);
-  options.maximum_packet_size = 64 << 20;
-  options.max_connections_per_server = 2;
-  options.pool = flare::ConnectionPool::Create();  // Shares with no other.
-  return channel->Open(uri, options);
-}
-
-class LogFailures : public flare::ClientInterceptor {
- public:
-  void Intercept(flare::ClientInterceptedCall& call,
-                 flare::ClientNext& next) override {
-    next.Run();  // Returns when the call has ended.
-    if (!call.controller().Failed()) return;
-    std::cout << call.method().full_name() << ": "
-              << call.controller().ErrorText() << '\n';
-  }
-};
-
-// One call at a time on each connection, and code around each call.
-bool OpenPooled(const std::string& uri, flare::RpcChannel* channel) {
-  return channel->Open(uri,
-                       {.interceptors = {std::make_shared<LogFailures>()},
-                        .connection_kind = flare::ConnectionKind::kPooled});
-}
-
-void WithOptions(const std::string& uri) {
-  for (const auto open : {OpenForReports, OpenPooled}) {
-    flare::RpcChannel channel;
-    if (!open(uri, &channel)) return;
-    echo::EchoRequest request;
-    request.set_body("optional");
-    auto reply = echo::EchoService_SyncStub(&channel).Echo(request);
-    std::cout << (reply ? reply->body() : reply.error().ToString()) << '\n';
-  }
-}
-
 int Entry(int argc, char** argv) {
   flare::RpcChannel channel;
   if (argc != 2 || !channel.Open(argv[1])) return 1;
@@ -119,7 +77,6 @@ int Entry(int argc, char** argv) {
   WithAttachment(stub);
   CancelledAfterAWhile(stub);
   TwoAtOnce(&channel);
-  WithOptions(argv[1]);
   return 0;
 }
 

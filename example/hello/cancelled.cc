@@ -1,5 +1,4 @@
-// Calls that end when nobody waits for them any more; see docs/cancellation.md.
-// A server and its client in one process.
+// Calls that end when nobody waits for them any more: docs/cancellation.md.
 
 #include <chrono>
 #include <iostream>
@@ -22,7 +21,6 @@
 #include "flare/rpc/server.h"
 
 namespace echo = example::protobuf_echo;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
@@ -59,6 +57,8 @@ class BusyImpl : public echo::SyncEchoService {
       flare::this_fiber::Yield();
       if (DoSomeOf(request)) return response->set_body("done");
     }
+    // A method that just returns has answered, and its caller may still wait.
+    controller->SetFailed("nobody waits for it any more");
   }
 
  private:
@@ -68,9 +68,8 @@ class BusyImpl : public echo::SyncEchoService {
 class SharingImpl : public echo::SyncEchoService {
  public:
   void Echo(const echo::EchoRequest&, echo::EchoResponse* response,
-            flare::RpcServerController*) override {
-    // Fibers of Async() and TaskGroup work for the same call, and find it by
-    // themselves.
+            flare::RpcServerController* controller) override {
+    // Fibers of Async() and TaskGroup find the call that they work for.
     flare::fiber::Channel<std::string> results;
     auto child = flare::fiber::Async([&results] {
       const auto stop = flare::fiber::ExecutionContext::Current()->stop_token();
@@ -79,39 +78,39 @@ class SharingImpl : public echo::SyncEchoService {
       }
       results.Close();
     });
-    if (auto result = results.Receive()) response->set_body(*result);
+    auto result = results.Receive();
     flare::fiber::BlockingGet(std::move(child));
+    if (result) return response->set_body(*result);
+    controller->SetFailed("nobody waits for it any more");
   }
 };
 
-// How a call of `service` ends that gives up after a while.
-std::string Call(std::unique_ptr<echo::SyncEchoService> service,
-                 const std::string& body) {
+// Prints how a call of `service` ends that gives up after a while.
+void Call(const std::string& body,
+          std::unique_ptr<echo::SyncEchoService> service) {
   flare::Server server;
   server.AddProtocol("flare");
   server.AddService(std::move(service));
   server.ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
-  if (!server.Start()) return "no server";
+  if (!server.Start()) return;
   const echo::EchoService_SyncStub stub("flare://" +
                                         server.endpoint().ToString());
   echo::EchoRequest request;
   request.set_body(body);
   flare::RpcClientController controller;
-  controller.SetTimeout(milliseconds(100));
+  controller.SetTimeout(std::chrono::milliseconds(100));
   auto reply = stub.Echo(request, &controller);
   server.Stop();
   // Not after ten seconds: the handler has noticed.
-  return server.Join() != 0 ? "left behind"
-         : reply            ? reply->body()
-                            : "ended in time";
+  if (server.Join() != 0) std::cout << "left behind: ";
+  std::cout << body << ": " << (reply ? "answered" : "ended in time") << '\n';
 }
 
 int Entry(int, char**) {
-  std::cout << "sleep: " << Call(std::make_unique<PatientImpl>(), "sleep")
-            << '\n'
-            << "wait: " << Call(std::make_unique<PatientImpl>(), "wait") << '\n'
-            << "busy: " << Call(std::make_unique<BusyImpl>(), "") << '\n'
-            << "shared: " << Call(std::make_unique<SharingImpl>(), "") << '\n';
+  Call("sleep", std::make_unique<PatientImpl>());
+  Call("wait", std::make_unique<PatientImpl>());
+  Call("busy", std::make_unique<BusyImpl>());
+  Call("shared", std::make_unique<SharingImpl>());
   return 0;
 }
 

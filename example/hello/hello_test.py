@@ -174,15 +174,21 @@ class HelloTest(unittest.TestCase):
             '10 Method [example.protobuf_echo.EchoService.Nothing] is not '
             'implemented.\n')
 
-    def test_calls_of_all_kinds(self):
+    def check_with_echo_server(self, program, said):
         self.start_echo_server()
-        calls = subprocess.run([os.path.join(HERE, 'calls'),
-                                'flare://127.0.0.1:%d' % ECHO_PORT],
-                               stdout=subprocess.PIPE, timeout=PATIENCE_S,
-                               check=True)
-        self.assertEqual(calls.stdout.decode(),
-                         'body, and 100000 bytes beside it: aaa...\n'
-                         'cancelled\none\ntwo\noptional\noptional\n')
+        done = subprocess.run([os.path.join(HERE, program),
+                               'flare://127.0.0.1:%d' % ECHO_PORT],
+                              stdout=subprocess.PIPE, timeout=PATIENCE_S,
+                              check=True)
+        self.assertEqual(done.stdout.decode(), said)
+
+    def test_calls_of_all_kinds(self):
+        self.check_with_echo_server(
+            'calls', 'body, and 100000 bytes beside it: aaa...\n'
+            'cancelled\none\ntwo\n')
+
+    def test_channels_with_options(self):
+        self.check_with_echo_server('channels', 'optional\noptional\n')
 
     def test_front_calls_its_backend_twice(self):
         # Without a deadline that is handed on nobody has the patience for this.
