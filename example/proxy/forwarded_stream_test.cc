@@ -159,7 +159,8 @@ TEST_P(ForwardedStreamTest, FailuresKeepCodeAndText) {
   // Before the caller has sent all.
   controller_.Reset();
   auto [sum, writer] = stub_.Sum(&controller_);
-  EXPECT_TRUE(writer.Write(MakeNumber(1)));
+  // Over baidu-std it waits for the server's answer, which may be the failure.
+  static_cast<void>(writer.Write(MakeNumber(1)));
   EXPECT_FALSE(sum.Read());
   EXPECT_EQ(sum.status().code(), 4711);
 }
