@@ -102,6 +102,8 @@ bool IsGrpcContentType(std::string_view type) {
 }
 
 std::optional<PayloadFormat> ParseGrpcContentType(std::string_view type) {
+  if (type == kGrpcContentType) [[likely]]
+    return PayloadFormat::kProtobuf;
   if (!IsGrpcContentType(type)) return std::nullopt;
   type.remove_prefix(kGrpcContentType.size());
   type = Trim(type.substr(0, type.find(';')));

@@ -26,6 +26,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -47,6 +48,7 @@
 #include "flare/rpc/grpc/http2_site.h"
 #include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_ticket.h"
+#include "flare/rpc/http2/field_text.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/stream_wire.h"
@@ -161,6 +163,15 @@ class GrpcServerProtocol final : public ServerProtocol,
     flare::Status status = {};
   };
 
+  // A path that a client has called, and its method. Many clients call few.
+  struct KnownPath {
+    std::string path;
+    std::string method;
+  };
+  static constexpr std::size_t kMaxKnownPaths = 64;
+  // A longer text isn't kept.
+  static constexpr std::size_t kMaxKnownText = 128;
+
   // Http2Handler; with lock_.
   Http2Stream* OnStream() override;
   bool OnField(Http2Stream* stream, std::string_view name,
@@ -172,6 +183,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   void OnClosed(Http2Stream* stream, Http2Error error, bool by_peer) override;
   void OnPong() override;
 
+  bool FindMethod(std::string_view path, Stream* stream);
   // Of a request whose head has come.
   void Begin(Stream* stream);
   void TakeMessages(Stream* stream);
@@ -198,6 +210,12 @@ class GrpcServerProtocol final : public ServerProtocol,
   bool reads_head_ = false;    // It may be one of plain HTTP.
   bool within_frame_ = false;  // The rest of one, or of a head, is to come.
   std::vector<Event> events_;  // [GS2]
+  // Running calls have views of methods, so none is removed.
+  std::deque<KnownPath> known_paths_;
+  const KnownPath* last_path_ = nullptr;
+  // The list that came last, and what it says.
+  std::string accept_encoding_;
+  std::uint64_t acceptable_ = 0;
   InboundRequest* request_ = nullptr;
   std::int32_t complete_ = 0;  // The stream of the request above.
   bool opens_stream_ = false;  // ... which is a streaming call.
@@ -349,16 +367,15 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
                                  std::string_view value) {
   auto* const stream = static_cast<Stream*>(base);
   if (stream->phase != Phase::kHead) return true;  // Of trailers.
-  if (reads_head_) site_.OnField(name, value);
-  if (name == ":path") {
-    stream->has_path = MethodOfGrpcPath(value, &stream->method);
-  } else if (name == ":method") {
-    stream->is_post = value == "POST";
-    stream->is_head = value == "HEAD";
-  } else if (name == "content-type") {
+  if (FieldTextIs(name, ":path")) {
+    stream->has_path = FindMethod(value, stream);
+  } else if (FieldTextIs(name, ":method")) {
+    stream->is_post = FieldTextIs(value, "POST");
+    stream->is_head = FieldTextIs(value, "HEAD");
+  } else if (FieldTextIs(name, "content-type")) {
     stream->format = ParseGrpcContentType(value);
     if (stream->format && stream->is_post) reads_head_ = false;
-  } else if (name == "grpc-timeout") {
+  } else if (FieldTextIs(name, "grpc-timeout")) {
     const std::optional<std::int64_t> ns = ParseGrpcTimeout(value);
     stream->bad_timeout = !ns;
     if (ns) {
@@ -366,13 +383,41 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
           *ns / kNsPerMs + (*ns % kNsPerMs != 0 ? 1 : 0), 1,
           std::numeric_limits<std::uint32_t>::max()));
     }
-  } else if (name == "grpc-encoding") {
+  } else if (FieldTextIs(name, "grpc-encoding")) {
     stream->encoding = ParseGrpcEncoding(value);
-  } else if (name == "grpc-accept-encoding") {
-    stream->acceptable = ParseGrpcAcceptEncoding(value);
-  } else {
+  } else if (FieldTextIs(name, "grpc-accept-encoding")) {
+    if (value != accept_encoding_) {
+      acceptable_ = ParseGrpcAcceptEncoding(value);
+      accept_encoding_.assign(value.substr(0, kMaxKnownText));
+    }
+    stream->acceptable = acceptable_;
+  } else if (!FieldTextIs(name, "te") && !FieldTextIs(name, "user-agent")) {
     stream->metadata.Add(name, value);
   }
+  if (reads_head_) site_.OnField(name, value);
+  return true;
+}
+
+// Sets the stream's method. False: the path names none.
+bool GrpcServerProtocol::FindMethod(std::string_view path, Stream* stream) {
+  if (last_path_ == nullptr || last_path_->path != path) {
+    const auto known =
+        std::find_if(known_paths_.begin(), known_paths_.end(),
+                     [&](const KnownPath& it) { return it.path == path; });
+    if (known != known_paths_.end()) {
+      last_path_ = &*known;
+    } else if (!MethodOfGrpcPath(path, &stream->own_method)) {
+      return false;
+    } else if (known_paths_.size() == kMaxKnownPaths ||
+               path.size() > kMaxKnownText) {
+      stream->method = stream->own_method;
+      return true;
+    } else {
+      last_path_ = &known_paths_.emplace_back(
+          KnownPath{std::string(path), std::move(stream->own_method)});
+    }
+  }
+  stream->method = last_path_->method;
   return true;
 }
 
@@ -434,9 +479,11 @@ void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
       {.order = static_cast<std::uint64_t>(stream->id()),
        .format = *stream->format,
        .type = kGrpcTicketType});
-  request->scratch.assign(stream->method);
   RequestHead& head = request->head;
-  head.method = request->scratch;
+  head.method = stream->method;
+  if (stream->method.data() == stream->own_method.data()) [[unlikely]] {
+    head.method = request->scratch.assign(stream->own_method);
+  }
   head.timeout_ms = stream->timeout_ms;
   head.acceptable_compressions = stream->acceptable;
   head.format = *stream->format;

@@ -213,6 +213,37 @@ TEST_F(GrpcServerProtocolTest, IsKnownByItsPreface) {
   EXPECT_EQ(cut(Http2Session::kPreface), CutResult::kHandled);
 }
 
+// The connection remembers some paths, and the last list of encodings.
+TEST_F(GrpcServerProtocolTest, KnowsEachOfManyMethods) {
+  constexpr int kMethods = 100;
+  std::vector<std::string> names;
+  for (int i = 0; i != kMethods; ++i) {
+    names.push_back("Method" + std::to_string(i) +
+                    std::string(i % 10 == 0 ? 300 : 0, 'x'));
+  }
+  const std::vector<std::string> lists = {"gzip", "gzip", "identity",
+                                          std::string(130, 'x') + ",deflate",
+                                          std::string(130, 'x') + ",gzip"};
+  std::vector<std::unique_ptr<ClientStream>> streams;
+  for (int i = 0; i != 3 * kMethods; ++i) {
+    streams.push_back(std::make_unique<ClientStream>());
+    Open(streams.back().get(), "/a.B/" + names[i % kMethods],
+         {{"grpc-accept-encoding", lists[i % lists.size()]}});
+    client->SendEnd(streams.back().get());
+    Serve();
+    ASSERT_EQ(requests.size(), streams.size());
+    protocol->Write(requests.back()->ticket,
+                    Failure(STATUS_METHOD_NOT_FOUND, "no such method"));
+  }
+  Serve();
+  for (std::size_t i = 0; i != requests.size(); ++i) {
+    EXPECT_EQ(requests[i]->head.method, "a.B." + names[i % kMethods]) << i;
+    EXPECT_EQ(requests[i]->head.acceptable_compressions,
+              ParseGrpcAcceptEncoding(lists[i % lists.size()]))
+        << i;
+  }
+}
+
 TEST_F(GrpcServerProtocolTest, CutsUnaryRequests) {
   ClientStream stream;
   Open(&stream, "/a.B/Unary",

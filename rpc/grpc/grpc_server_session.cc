@@ -1,5 +1,10 @@
 #include "flare/rpc/grpc/grpc_server_session.h"
 
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/rpc/grpc/grpc_status.h"
@@ -17,7 +22,9 @@ std::vector<Http2Field> GrpcFieldsOf(
     const std::vector<std::pair<std::string, std::string>>& entries) {
   std::vector<Http2Field> fields;
   fields.reserve(entries.size());
-  for (const auto& [name, value] : entries) fields.push_back({name, value});
+  for (const auto& [name, value] : entries) {
+    fields.push_back({name, value, HpackIndexing::kOmit});
+  }
   return fields;
 }
 
@@ -36,19 +43,26 @@ std::vector<RefPtr<StreamReceiver>> GrpcServerSession::Receivers() const {
 }
 
 void GrpcServerSession::SetKept(Stream* stream, std::size_t bytes) {
-  kept_.fetch_add(bytes - stream->kept, std::memory_order_relaxed);
+  if (bytes == stream->kept) return;
+  // relaxed, both: writers have lock_, and readers want a hint.
+  kept_.store(kept_.load(std::memory_order_relaxed) + bytes - stream->kept,
+              std::memory_order_relaxed);
   stream->kept = bytes;
 }
 
 void GrpcServerSession::Take(Stream* stream, Phase phase) {
-  incomplete_.fetch_add(1, std::memory_order_relaxed);
+  // relaxed: as in SetKept().
+  incomplete_.store(incomplete_.load(std::memory_order_relaxed) + 1,
+                    std::memory_order_relaxed);
   stream->phase = phase;
 }
 
 void GrpcServerSession::Leave(Stream* stream, Phase phase) {
   if (stream->phase == Phase::kUnary || stream->phase == Phase::kHttp ||
       stream->phase == Phase::kRefused) {
-    incomplete_.fetch_sub(1, std::memory_order_relaxed);
+    // relaxed: as in SetKept().
+    incomplete_.store(incomplete_.load(std::memory_order_relaxed) - 1,
+                      std::memory_order_relaxed);
   }
   SetKept(stream, 0);
   stream->phase = phase;
@@ -58,15 +72,16 @@ void GrpcServerSession::SendHead(Stream* stream,
                                  CompressionAlgorithm compression,
                                  const std::vector<Http2Field>& metadata) {
   stream->head_sent = true;
-  std::vector<Http2Field> fields;
-  fields.reserve(3 + metadata.size());
-  fields.push_back({":status", "200"});
-  fields.push_back({"content-type", GrpcContentTypeOf(*stream->format)});
-  if (IsCompressed(compression)) {
-    fields.push_back({"grpc-encoding", GrpcEncodingOf(compression)});
-  }
-  fields.insert(fields.end(), metadata.begin(), metadata.end());
-  session_->SendHeaders(stream, fields, /*end=*/false);
+  const std::array<Http2Field, 3> fields = {{
+      {":status", "200"},
+      {"content-type", GrpcContentTypeOf(*stream->format)},
+      {"grpc-encoding", GrpcEncodingOf(compression)},
+  }};
+  session_->SendHeaders(
+      stream,
+      Join(std::span(fields).first(IsCompressed(compression) ? 3 : 2),
+           metadata),
+      /*end=*/false);
 }
 
 void GrpcServerSession::SendStatus(Stream* stream, int status,
@@ -74,29 +89,45 @@ void GrpcServerSession::SendStatus(Stream* stream, int status,
                                    const std::vector<Http2Field>& metadata) {
   if (std::exchange(stream->status_sent, true)) return;
   const GrpcCode code = GrpcFromStatus(status);
-  const std::string number = std::to_string(static_cast<int>(code));
+  std::array<Http2Field, 5> fields;
+  std::size_t count = 0;
+  if (!stream->head_sent) {
+    fields[count++] = {":status", "200"};
+    fields[count++] = {
+        "content-type",
+        GrpcContentTypeOf(stream->format.value_or(PayloadFormat::kProtobuf))};
+  }
+  std::string number;
   std::string exact;
   std::string message;
-  std::vector<Http2Field> fields;
-  fields.reserve(5 + metadata.size());
-  if (!stream->head_sent) {
-    fields.push_back({":status", "200"});
-    fields.push_back({"content-type", GrpcContentTypeOf(stream->format.value_or(
-                                          PayloadFormat::kProtobuf))});
-  }
-  fields.push_back({"grpc-status", number});
-  if (code != GrpcCode::kOk) {
+  if (code == GrpcCode::kOk) [[likely]] {
+    fields[count++] = {"grpc-status", "0"};
+  } else {
+    number = std::to_string(static_cast<int>(code));
+    fields[count++] = {"grpc-status", number};
     message = EncodeGrpcMessage(text.substr(0, kMaxText));
-    if (!message.empty()) fields.push_back({"grpc-message", message});
+    if (!message.empty()) {
+      fields[count++] = {"grpc-message", message, HpackIndexing::kOmit};
+    }
     if (IsLostInGrpc(status)) {
       exact = std::to_string(status);
-      fields.push_back({kGrpcExactStatusField, exact});
+      fields[count++] = {kGrpcExactStatusField, exact};
     }
   }
-  fields.insert(fields.end(), metadata.begin(), metadata.end());
-  if (stream->head_sent) return session_->SendTrailers(stream, fields);
+  const auto joined = Join(std::span(fields).first(count), metadata);
+  if (stream->head_sent) return session_->SendTrailers(stream, joined);
   stream->head_sent = true;
-  session_->SendHeaders(stream, fields, /*end=*/true);
+  session_->SendHeaders(stream, joined, /*end=*/true);
+}
+
+std::span<const Http2Field> GrpcServerSession::Join(
+    std::span<const Http2Field> fields,
+    const std::vector<Http2Field>& metadata) {
+  if (metadata.empty()) [[likely]]
+    return fields;
+  joined_.assign(fields.begin(), fields.end());
+  joined_.insert(joined_.end(), metadata.begin(), metadata.end());
+  return joined_;
 }
 
 bool GrpcServerSession::FlushLocked() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -102,7 +103,9 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
   std::uint32_t timeout_ms = 0;
   std::uint64_t acceptable = 0;
-  std::string method;  // "package.Service.Method"
+  // "package.Service.Method", in the connection's memory of methods, or here.
+  std::string_view method;
+  std::string own_method;
   GrpcMessageCutter messages;
   GrpcMetadataReader metadata;
   std::unique_ptr<Metadata> request_metadata;  // Of a unary call.
@@ -115,7 +118,8 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::unique_ptr<Http2Exchange> http;  // Of plain HTTP.
 };
 
-// Names and values as Http2Session takes them.
+// Names and values as Http2Session takes them. They are others for each call,
+// so no table is to have them.
 std::vector<Http2Field> GrpcFieldsOf(
     const std::vector<std::pair<std::string, std::string>>& entries);
 
@@ -150,6 +154,9 @@ class GrpcServerSession {
   // Ends the call, once. Before the head it is all in one block.
   void SendStatus(Stream* stream, int status, std::string_view text,
                   const std::vector<Http2Field>& metadata);
+  // `fields` and those of metadata. The span is valid until the next call.
+  std::span<const Http2Field> Join(std::span<const Http2Field> fields,
+                                   const std::vector<Http2Field>& metadata);
   // False: the connection is closed.
   bool FlushLocked();
   // The same for a reply: at once, if it is the only one. Counts what waits of
@@ -163,6 +170,7 @@ class GrpcServerSession {
   std::atomic<std::size_t> incomplete_{0};  // Unary requests.
   mutable ThreadMutex lock_;
   std::unique_ptr<Http2Session> session_;  // [GS1]
+  std::vector<Http2Field> joined_;         // See Join().
   IntrusiveList<Stream> streams_;
   bool closed_ = false;
   bool input_over_ = false;

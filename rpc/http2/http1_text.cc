@@ -6,6 +6,7 @@
 
 #include "flare/base/string.h"
 #include "flare/rpc/http/http_parser.h"
+#include "flare/rpc/http2/field_text.h"
 #include "flare/rpc/http2/http2_head.h"
 #include "flare/rpc/http_message.h"
 
@@ -27,18 +28,18 @@ void Http1RequestText::Clear() {
 
 void Http1RequestText::Add(std::string_view name, std::string_view value) {
   if (name.starts_with(':')) {
-    if (name == ":method") {
+    if (FieldTextIs(name, ":method")) {
       method_.assign(value);
-    } else if (name == ":path") {
+    } else if (FieldTextIs(name, ":path")) {
       target_.assign(value);
-    } else if (name == ":authority") {
+    } else if (FieldTextIs(name, ":authority")) {
       authority_.assign(value);
     }
-  } else if (name == "cookie") {
+  } else if (FieldTextIs(name, "cookie")) {
     if (!cookie_.empty()) cookie_.append("; ");
     cookie_.append(value);
-  } else if (name == "te" || name == "expect" ||
-             (name == "host" && !authority_.empty())) {
+  } else if (FieldTextIs(name, "te") || FieldTextIs(name, "expect") ||
+             (FieldTextIs(name, "host") && !authority_.empty())) {
     return;
   } else {
     AddLine(name, value);

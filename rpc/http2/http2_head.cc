@@ -4,6 +4,8 @@
 #include <charconv>
 #include <system_error>
 
+#include "flare/rpc/http2/field_text.h"
+
 namespace flare::rpc {
 namespace {
 
@@ -15,18 +17,10 @@ bool AreDigits(std::string_view text) {
 }  // namespace
 
 bool IsConnectionField(std::string_view name) {
-  switch (name.size()) {
-    case 7:
-      return name == "upgrade";
-    case 10:
-      return name == "connection" || name == "keep-alive";
-    case 16:
-      return name == "proxy-connection";
-    case 17:
-      return name == "transfer-encoding";
-    default:
-      return false;
-  }
+  return FieldTextIs(name, "upgrade") || FieldTextIs(name, "connection") ||
+         FieldTextIs(name, "keep-alive") ||
+         FieldTextIs(name, "proxy-connection") ||
+         FieldTextIs(name, "transfer-encoding");
 }
 
 bool Http2HeadCheck::Add(const HpackField& field) {
@@ -37,19 +31,20 @@ bool Http2HeadCheck::Add(const HpackField& field) {
 
 bool Http2HeadCheck::AddPseudo(std::string_view name, std::string_view value) {
   if (kind_ == Kind::kTrailers || (seen_ & kRegular) != 0) return false;
-  if (kind_ == Kind::kResponse) return name == ":status" && AddStatus(value);
+  if (kind_ == Kind::kResponse)
+    return FieldTextIs(name, ":status") && AddStatus(value);
   if (value.empty()) return false;
-  if (name == ":method") {
-    connect_ = value == "CONNECT";
-    options_ = value == "OPTIONS";
+  if (FieldTextIs(name, ":method")) {
+    connect_ = FieldTextIs(value, "CONNECT");
+    options_ = FieldTextIs(value, "OPTIONS");
     return AddOnce(kMethod);
   }
-  if (name == ":path") {
-    whole_server_ = value == "*";
+  if (FieldTextIs(name, ":path")) {
+    whole_server_ = FieldTextIs(value, "*");
     return AddOnce(kPath) && (value.front() == '/' || whole_server_);
   }
-  if (name == ":scheme") return AddOnce(kScheme);
-  return name == ":authority" && AddOnce(kAuthority);
+  if (FieldTextIs(name, ":scheme")) return AddOnce(kScheme);
+  return FieldTextIs(name, ":authority") && AddOnce(kAuthority);
 }
 
 // There is no 101 in HTTP/2 (8.6).
@@ -61,9 +56,10 @@ bool Http2HeadCheck::AddStatus(std::string_view value) {
 
 bool Http2HeadCheck::AddRegular(std::string_view name, std::string_view value) {
   seen_ = static_cast<std::uint8_t>(seen_ | kRegular);
-  if (name.size() == 2) return name != "te" || value == "trailers";
-  if (name == "content-length") return AddContentLength(value);
-  if (name == "host" && !value.empty()) {
+  if (name.size() == 2)
+    return !FieldTextIs(name, "te") || FieldTextIs(value, "trailers");
+  if (FieldTextIs(name, "content-length")) return AddContentLength(value);
+  if (FieldTextIs(name, "host") && !value.empty()) {
     seen_ = static_cast<std::uint8_t>(seen_ | kHost);
   }
   return !IsConnectionField(name);
