@@ -32,7 +32,7 @@ namespace {
 using Meta = baidu_std::Meta;
 using FrameMeta = baidu_std::StreamFrameMeta;
 
-enum FrameType { kRst = 1, kClose, kData, kFeedback };
+enum FrameType : std::uint8_t { kRst = 1, kClose, kData, kFeedback };
 
 std::string Frame(std::string_view magic, std::string_view meta,
                   std::string_view rest = "") {
