@@ -28,6 +28,11 @@ constexpr Form kOmitted = {0x00, 4};
 constexpr Form kHuffman = {0x80, 7};
 constexpr Form kPlain = {0x00, 7};
 
+// Bits of a mark in a decoder's table. Names are checked when they come, not
+// each time that a field is named by a number.
+constexpr std::uint32_t kValidName = 1;
+constexpr std::uint32_t kValidField = 2;
+
 constexpr bool Has(std::uint8_t first, Form form) {
   return (first & form.bits) != 0;
 }
@@ -338,7 +343,7 @@ class HpackDecoder::Reader {
 HpackDecoder::HpackDecoder(const Options& options)
     : options_(options), table_(options.max_table_size) {}
 
-inline bool HpackDecoder::Lookup(std::uint32_t index, HpackField* field) const {
+inline bool HpackDecoder::Lookup(std::uint32_t index, Field* field) const {
   if (index == 0) return false;
   if (index <= kStaticCount) {
     field->name = StaticAt(index).name;
@@ -350,11 +355,12 @@ inline bool HpackDecoder::Lookup(std::uint32_t index, HpackField* field) const {
   const HpackTable::Field found = table_.Latest(distance);
   field->name = found.name;
   field->value = found.value;
-  field->valid = found.mark != 0;
+  field->valid = (found.mark & kValidField) != 0;
+  field->valid_name = (found.mark & kValidName) != 0;
   return true;
 }
 
-inline void HpackDecoder::ReadIndexed(Reader* reader, HpackField* field) {
+inline void HpackDecoder::ReadIndexed(Reader* reader, Field* field) {
   std::uint32_t index = 0;
   if (!reader->ReadInteger(kIndexed.prefix, &index) || !Lookup(index, field)) {
     error_ = "HPACK: the number of a field that isn't in the tables";
@@ -369,7 +375,7 @@ HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
   bool at_begin = true;
   while (error_.empty() && !reader.empty()) {
     const std::uint8_t first = reader.first();
-    HpackField field;
+    Field field;
     bool adds = false;
     if (Has(first, kIndexed)) {
       ReadIndexed(&reader, &field);
@@ -386,9 +392,19 @@ HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
     at_begin = false;
     if (!error_.empty()) break;
     list += field.name.size() + field.value.size() + HpackTable::kFieldOverhead;
-    result.too_long = list > options_.max_header_list;
-    if (!result.too_long) callback(code, field);
-    if (adds) table_.Insert(field.name, field.value, field.valid ? 1 : 0);
+    if (list <= options_.max_header_list) [[likely]] {
+      callback(code, field);
+    } else {
+      result.too_long = true;
+      if (list / kEndlessList >= options_.max_header_list) {
+        error_ = "HPACK: a list of fields without end";
+      }
+    }
+    if (adds) {
+      table_.Insert(field.name, field.value,
+                    (field.valid ? kValidField : 0) |
+                        (field.valid_name ? kValidName : 0));
+    }
   }
   ClearKeeping(&name_);
   ClearKeeping(&value_);
@@ -409,8 +425,7 @@ void HpackDecoder::ReadTableSize(Reader* reader, bool at_begin) {
   }
 }
 
-void HpackDecoder::ReadLiteral(Reader* reader, int prefix_bits,
-                               HpackField* field) {
+void HpackDecoder::ReadLiteral(Reader* reader, int prefix_bits, Field* field) {
   std::uint32_t index = 0;
   if (!reader->ReadInteger(prefix_bits, &index)) {
     error_ = "HPACK: a number that is cut off or too large";
@@ -418,6 +433,7 @@ void HpackDecoder::ReadLiteral(Reader* reader, int prefix_bits,
   }
   if (index == 0) {
     ReadString(reader, &name_, &field->name);
+    field->valid_name = IsValidName(field->name);
   } else if (!Lookup(index, field)) {
     error_ = "HPACK: the number of a name that isn't in the tables";
   } else if (index > kStaticCount && prefix_bits == kAdded.prefix) {
@@ -426,7 +442,7 @@ void HpackDecoder::ReadLiteral(Reader* reader, int prefix_bits,
   }
   if (!error_.empty()) return;
   ReadString(reader, &value_, &field->value);
-  field->valid = IsValidName(field->name) && IsValidValue(field->value);
+  field->valid = field->valid_name && IsValidValue(field->value);
 }
 
 void HpackDecoder::ReadString(Reader* reader, std::string* scratch,

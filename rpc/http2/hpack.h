@@ -61,9 +61,12 @@ class HpackDecoder {
     // As announced by SETTINGS_HEADER_TABLE_SIZE.
     std::size_t max_table_size = kHpackTableSize;
     // Of names and values of a block, each field with 32 bytes more (RFC 9113,
-    // 6.5.2). No field beyond it is delivered; the table stays right.
+    // 6.5.2). No field beyond it is delivered; the table stays right. A block
+    // of kEndlessList times as much is an error: tables make it of few bytes.
     std::size_t max_header_list = 64 << 10;
   };
+
+  static constexpr std::size_t kEndlessList = 8;
 
   explicit HpackDecoder(const Options& options);
 
@@ -85,18 +88,23 @@ class HpackDecoder {
  private:
   using Callback = void (*)(void* code, const HpackField& field);
   class Reader;
+  // A literal may take its name alone from a table.
+  struct Field : HpackField {
+    bool valid_name = true;
+  };
 
   HpackResult DecodeBlock(std::string_view block, Callback callback,
                           void* code);
   // The field of that number in both tables; false if there is none.
-  bool Lookup(std::uint32_t index, HpackField* field) const;
+  bool Lookup(std::uint32_t index, Field* field) const;
   // These fail by setting error_.
   void ReadTableSize(Reader* reader, bool at_begin);
-  void ReadIndexed(Reader* reader, HpackField* field);
-  void ReadLiteral(Reader* reader, int prefix_bits, HpackField* field);
+  void ReadIndexed(Reader* reader, Field* field);
+  void ReadLiteral(Reader* reader, int prefix_bits, Field* field);
   void ReadString(Reader* reader, std::string* scratch, std::string_view* text);
 
   const Options options_;
+  // A field's mark is what is known to be valid.
   HpackTable table_;
   std::string_view error_;
   // For strings that don't lie in the block as they are.

@@ -55,15 +55,37 @@ struct DecodedHpack {
   bool operator==(const DecodedHpack&) const = default;
 };
 
-inline DecodedHpack DecodeHpack(std::string_view block, HpackDecoder* decoder) {
+// `result`, if not null, says more.
+inline DecodedHpack DecodeHpack(std::string_view block, HpackDecoder* decoder,
+                                HpackResult* result = nullptr) {
   DecodedHpack decoded;
-  const HpackResult result =
+  const HpackResult its_result =
       decoder->Decode(block, [&](const HpackField& field) {
         decoded.fields.emplace_back(field.name, field.value);
       });
-  decoded.ok = result.error.empty();
-  CHECK(!result.too_long);
+  decoded.ok = its_result.error.empty();
+  if (result != nullptr) {
+    *result = its_result;
+  } else {
+    CHECK(!its_result.too_long);
+  }
   return decoded;
+}
+
+// One with a limit leaves out what is beyond it, and knows the table behind it
+// nevertheless. False: it has given up.
+inline bool CheckLimitedHpack(std::string_view block,
+                              const DecodedHpack& unlimited,
+                              HpackDecoder* decoder) {
+  HpackResult result;
+  const DecodedHpack decoded = DecodeHpack(block, decoder, &result);
+  CHECK_LE(decoded.fields.size(), unlimited.fields.size());
+  CHECK(std::equal(decoded.fields.begin(), decoded.fields.end(),
+                   unlimited.fields.begin()));
+  CHECK(result.too_long || decoded == unlimited);
+  if (decoded.ok == unlimited.ok) return decoded.ok;
+  CHECK(result.too_long && !decoded.ok);
+  return false;
 }
 
 // libnghttp2's.
@@ -149,8 +171,10 @@ class ReferenceEncoder {
 inline void CheckHpackBytes(std::string_view bytes) {
   HpackScript script(bytes);
   HpackDecoder decoder({.max_header_list = std::size_t{1} << 40});
+  HpackDecoder limited({.max_header_list = 100});
   ReferenceDecoder reference;
   bool ok = true;
+  bool limited_ok = true;
   while (ok && !script.empty()) {
     const std::string_view block = script.Take(script.Byte());
     const DecodedHpack ours = DecodeHpack(block, &decoder);
@@ -159,6 +183,7 @@ inline void CheckHpackBytes(std::string_view bytes) {
                           << " bytes: " << ours.fields.size() << " and "
                           << theirs.fields.size() << " fields, " << ours.ok
                           << " and " << theirs.ok;
+    limited_ok = limited_ok && CheckLimitedHpack(block, ours, &limited);
     ok = ours.ok;
   }
 }

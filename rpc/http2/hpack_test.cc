@@ -322,6 +322,22 @@ TEST(HpackDecoder, KeepsWithAFieldWhetherItIsValid) {
               ElementsAre(false, false, false, true, true, false, true));
 }
 
+TEST(HpackDecoder, KeepsWithAFieldWhetherItsNameIsValid) {
+  Receiver receiver;
+  // A good name with a bad value; a bad name; an empty one.
+  receiver.Decode(Bytes("4001 61 01 0a  4001 41 01 62  4000 01 61"));
+  receiver.valid_.clear();
+  // Each with another value, by each form, and with that of the next.
+  receiver.Decode(Bytes("0f31 01 63  0f30 01 63  0f2f 01 63"));
+  receiver.Decode(Bytes("1f31 01 0a  7f01 01 63  7f01 01 63  be bf"));
+  EXPECT_THAT(receiver.valid_,
+              ElementsAre(true, false, false, false, true, false, false, true));
+  // Those of the static table are good.
+  receiver.valid_.clear();
+  receiver.Decode(Bytes("41 01 78  41 01 0a  be"));
+  EXPECT_THAT(receiver.valid_, ElementsAre(true, false, false));
+}
+
 TEST(HpackDecoder, DeliversNoMoreThanTheLimitButKeepsTheTable) {
   Receiver receiver({.max_header_list = 2 * (32 + 2)});
   const Fields fields =
@@ -370,6 +386,26 @@ TEST(HpackDecoder, RefusesBrokenBlocks) {
     // The table isn't known any more.
     EXPECT_THAT(receiver.DecodeBroken(Bytes("82")), HasSubstr(why));
   }
+}
+
+// Two bytes each that evict and insert 4 KiB.
+TEST(HpackDecoder, GivesUpAListWithoutEnd) {
+  constexpr std::size_t kLimit = 8192;
+  const std::string name(4060, 'a');
+  const auto decode = [&](std::size_t count, Receiver* receiver) {
+    std::string block = Bytes("40 7f dd1e") + name + Bytes("00");
+    for (std::size_t i = 1; i != count; ++i) block += Bytes("7e 00");
+    receiver->Decode(block);
+    return receiver->last_;
+  };
+  constexpr std::size_t kMost =
+      HpackDecoder::kEndlessList * kLimit / (4060 + 32);
+  Receiver receiver({.max_header_list = kLimit});
+  EXPECT_THAT(decode(kMost, &receiver).error, IsEmpty());
+  EXPECT_TRUE(receiver.last_.too_long);
+  EXPECT_THAT(receiver.Decode(Bytes("be")), ElementsAre(Pair(name, "")));
+  EXPECT_THAT(decode(kMost + 1, &receiver).error, HasSubstr("without end"));
+  EXPECT_EQ(receiver.valid_.size(), 2 + 1 + 2U);
 }
 
 TEST(HpackDecoder, TakesTheLargestNumbersThatCanBeMeant) {
