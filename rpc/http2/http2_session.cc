@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 
 namespace flare::rpc {
 namespace {
@@ -19,6 +20,10 @@ constexpr std::size_t kFirstStreams = 100;
 
 // Smaller ones, in the middle of a block, count as frames that are no messages.
 constexpr std::size_t kLeastContinuation = 1024;
+
+// Changes of SETTINGS_INITIAL_WINDOW_SIZE within a second. Peers that fit it to
+// the network do so now and then.
+constexpr int kMaxWindowChanges = 100;
 
 // What a peer may announce by SETTINGS_MAX_FRAME_SIZE, at most.
 constexpr std::uint32_t kLargestFrame = (1 << 24) - 1;
@@ -56,6 +61,7 @@ Http2Session::Http2Session(Role role, const Options& options,
       has_preface_(role == Role::kClient),
       control_frames_(options.max_control_frames_per_second),
       resets_(options.max_resets_per_second),
+      window_changes_(kMaxWindowChanges),
       decoder_({.max_header_list = options.max_header_list}),
       peer_max_streams_(kFirstStreams) {
   BufferBuilder builder;
@@ -188,6 +194,7 @@ bool Http2Session::TakeFrame(Buffer* bytes) {
     scratch_.resize(header.length);
     bytes->CopyTo(scratch_.data(), header.length, kFrameHeaderSize);
     Take(header, scratch_);
+    ClearKeeping(&scratch_);
   }
   bytes->Skip(kFrameHeaderSize + header.length);
   return true;
@@ -249,16 +256,17 @@ void Http2Session::TakeData(const Http2FrameHeader& header, Buffer&& payload) {
     return Terminate(Http2Error::kStreamClosed,
                      "a frame of a stream that has ended");
   }
+  // Perhaps for its head: what follows that is on its way.
+  if (stream->is_closing_) return PassOverData(header.length);
   if (!stream->has_head_) {
     return Terminate(Http2Error::kProtocolError, "DATA before a head");
   }
   const bool end = header.Has(kHttp2EndStream);
-  if (header.length != 0) {
+  if (!payload.empty()) {
     NoteMessageFrame();
-  } else if (!end) {
+  } else if (!end) {  // Padding isn't a message, either.
     AdmitControlFrame();
   }
-  if (stream->is_closing_) return;
   stream->receive_window_ -= header.length;
   if (stream->receive_window_ < 0) {
     return Reject(stream, Http2Error::kFlowControlError);
@@ -337,6 +345,20 @@ void Http2Session::EndRemote(Http2Stream* stream) {
   }
 }
 
+// Of a stream that we have ended.
+void Http2Session::PassOverData(std::size_t size) {
+  const auto bytes = static_cast<std::int64_t>(size);
+  if (bytes == 0 || bytes > late_data_) return AdmitControlFrame();
+  late_data_ -= bytes;
+}
+
+// The peer may have sent a window of data before it learns of the end.
+void Http2Session::ExpectLateData(std::int64_t window) {
+  late_data_ = std::min<std::int64_t>(
+      late_data_ + std::max<std::int64_t>(window, 0),
+      std::max<std::int64_t>(options_.connection_window, kHttp2InitialWindow));
+}
+
 // A frame of a stream that isn't open: it has come late, or breaks the rules.
 void Http2Session::PassOver(const Http2FrameHeader& header) {
   if (header.stream == 0 || IsIdle(header.stream)) {
@@ -344,11 +366,12 @@ void Http2Session::PassOver(const Http2FrameHeader& header) {
                      "a frame of a stream that nobody has opened");
   }
   // A reset, or a window, may have crossed the end.
-  if (header.type == Http2FrameType::kData && HasEnded(header.stream)) {
+  if (header.type != Http2FrameType::kData) return AdmitControlFrame();
+  if (HasEnded(header.stream)) {
     return Terminate(Http2Error::kStreamClosed,
                      "a frame of a stream that has ended");
   }
-  AdmitControlFrame();
+  PassOverData(header.length);
 }
 
 // --- fields ---
@@ -401,11 +424,11 @@ void Http2Session::TakeContinuation(const Http2FrameHeader& header,
   block_.append(payload);
   if (!header.Has(kHttp2EndHeaders)) return;
   TakeBlock(std::exchange(block_stream_, 0), block_ends_, block_);
+  ClearKeeping(&block_);
 }
 
 void Http2Session::TakeBlock(std::int32_t id, bool end,
                              std::string_view block) {
-  NoteMessageFrame();
   target_ = FindForBlock(id);
   if (terminated_) return;
   // Also if nobody wants the fields: they may be in the table.
@@ -440,7 +463,10 @@ Http2Stream* Http2Session::FindForBlock(std::int32_t id) {
     Terminate(Http2Error::kStreamClosed, "a frame of a stream that has ended");
     return nullptr;
   }
-  if (stream->is_closing_) return nullptr;
+  if (stream->is_closing_) {
+    AdmitControlFrame();
+    return nullptr;
+  }
   check_.Begin(stream->has_head_ ? Kind::kTrailers : Kind::kResponse);
   return stream;
 }
@@ -464,11 +490,14 @@ void Http2Session::PassOverBlock(std::int32_t id) {
 Http2Stream* Http2Session::Accept(std::int32_t id) {
   first_skipped_ = last_opened_ + 1;
   last_opened_ = id;
-  if (id > goaway_last_) return nullptr;
-  Http2Stream* const stream =
-      open_ < options_.max_concurrent_streams ? handler_->OnStream() : nullptr;
+  const bool is_new = id <= goaway_last_;
+  Http2Stream* const stream = is_new && open_ < options_.max_concurrent_streams
+                                  ? handler_->OnStream()
+                                  : nullptr;
   if (stream == nullptr) {
-    WriteReset(id, Http2Error::kRefusedStream);
+    if (is_new) WriteReset(id, Http2Error::kRefusedStream);
+    ExpectLateData(initial_receive_window_);
+    AdmitControlFrame();
     return nullptr;
   }
   Begin(stream, id);
@@ -508,6 +537,7 @@ void Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
   }
   if (well && end) well = CountContent(stream, 0, end);
   if (!well) return Reject(stream, Http2Error::kProtocolError);
+  NoteMessageFrame();
   stream->remote_end_ = end;
   handler_->OnHeaders(stream, trailers, end);
   if (end) EndRemote(stream);
@@ -606,6 +636,11 @@ bool Http2Session::ApplySetting(Http2Setting setting, std::uint32_t value,
 bool Http2Session::ApplyPeerWindow(std::int64_t window) {
   const std::int64_t more = window - initial_send_window_;
   if (more == 0) return true;
+  if (!window_changes_.Admit(NowNs())) {
+    Terminate(Http2Error::kEnhanceYourCalm,
+              "too many changes of the initial window");
+    return false;
+  }
   initial_send_window_ = window;
   bool fits = true;
   streams_.ForEach([&](Http2Stream* stream) {
@@ -661,10 +696,13 @@ void Http2Session::TakeGoAway(const Http2FrameHeader& header,
                      static_cast<Http2Error>(NumberOf(payload.substr(4))),
                      payload.substr(kLeast));
   if (role_ == Role::kServer) return;
-  // Of those the peer knows nothing.
+  // Of those the peer knows nothing. Nor may any be opened now.
   std::vector<Http2Stream*> unseen;
   streams_.ForEach([&](Http2Stream* stream) {
-    if (stream->id_ > last_id && !stream->is_closing_) unseen.push_back(stream);
+    if (stream->is_closing_) return;
+    if (stream->id_ > last_id || stream->waits_to_open_) {
+      unseen.push_back(stream);
+    }
   });
   for (Http2Stream* const stream : unseen) {
     Close(stream, Http2Error::kRefusedStream, /*by_peer=*/false);
@@ -707,7 +745,10 @@ void Http2Session::TakeWindowUpdate(const Http2FrameHeader& header,
 // --------------------------------------------------------------------------
 
 Buffer Http2Session::Flush() {
-  if (failed_) return Buffer();
+  if (failed_) {
+    output_ = nullptr;
+    return Buffer();
+  }
   try {
     do {
       CloseMarked();
@@ -1057,7 +1098,9 @@ void Http2Session::CloseLater(Http2Stream* stream, Http2Error outcome) {
   closing_.push_back(stream);
   stream->is_closing_ = true;
   stream->outcome_ = outcome;
-  if (!stream->waits_to_open_) --open_;
+  if (stream->waits_to_open_) return;
+  --open_;
+  if (!stream->remote_end_) ExpectLateData(stream->receive_window_);
 }
 
 void Http2Session::CloseMarked() {

@@ -57,6 +57,8 @@ class Http2Stream {
   std::int32_t id() const { return id_; }
   // Bytes of data that wait for the peer's windows.
   std::size_t queued() const { return out_.size(); }
+  // On clients: the peer knows nothing of it yet.
+  bool waits_to_open() const { return waits_to_open_; }
 
  protected:
   Http2Stream() = default;
@@ -163,6 +165,7 @@ class Http2Session {
     std::size_t max_header_list = 64 << 10;
     // Of frames that are neither heads nor data of a message, beyond four for
     // each of those, and of streams that the peer resets. More end the session.
+    // Those of streams that aren't open are of the former.
     int max_control_frames_per_second = FloodGuard::kMaxNotices;
     int max_resets_per_second = 1000;
   };
@@ -266,6 +269,8 @@ class Http2Session {
   bool CountContent(Http2Stream* stream, std::size_t size, bool end);
   void EndRemote(Http2Stream* stream);
   void PassOver(const Http2FrameHeader& header);
+  void PassOverData(std::size_t size);
+  void ExpectLateData(std::int64_t window);
 
   void TakeHeaders(const Http2FrameHeader& header, std::string_view payload);
   void TakeContinuation(const Http2FrameHeader& header,
@@ -365,6 +370,7 @@ class Http2Session {
   int free_control_frames_ = 0;  // Not counted, see NoteMessageFrame().
   FloodGuard control_frames_;
   FloodGuard resets_;
+  FloodGuard window_changes_;  // Each concerns all streams.
 
   Http2StreamTable<Http2Stream> streams_;
   std::size_t open_ = 0;  // Of these: neither closing nor waiting to open.
@@ -377,6 +383,9 @@ class Http2Session {
   std::array<std::int32_t, 8> ended_ = {};
   std::size_t next_ended_ = 0;
   std::int32_t goaway_last_ = 0x7fffffff;  // As we have said.
+
+  // Of streams that we ended, and no more than what the peer may send at all.
+  std::int64_t late_data_ = 0;
 
   // Input.
   Buffer rest_;

@@ -246,7 +246,8 @@ TEST_F(Http2SessionTest, LargeHeadsResetTheStream) {
                            {":authority", "here"},
                            {"big", value},
                            {"bigger", value}},
-                          /*end=*/true));
+                          /*end=*/false));
+  client.SendData(&stream, CreateBufferSlow("data"), /*end=*/true);
   Exchange();
   EXPECT_TRUE(stream.closed);
   EXPECT_EQ(stream.error, Http2Error::kEnhanceYourCalm);
@@ -376,6 +377,69 @@ TEST_F(Http2SessionTest, FramesOfStreamsThatWeEndedAreIgnored) {
   EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 1)));
 }
 
+// However many frames, before and behind Flush(). What is more is a flood.
+TEST_F(Http2SessionTest, AWindowOfDataMayBeOnItsWayWhenAStreamEnds) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  const std::string frame =
+      Frame(Http2FrameType::kData, 1, std::string(64, 'd'));
+  server.SendHeaders(at_server.streams[0].get(), {{":status", "200"}},
+                     /*end=*/true);
+  for (int i = 0; i != 1024; ++i) {
+    if (i == 500) static_cast<void>(server.Flush());
+    ASSERT_TRUE(ServerTakes(frame)) << i;
+  }
+  bool fine = true;
+  for (int i = 0; i != 300 && fine; ++i) fine = ServerTakes(frame);
+  EXPECT_FALSE(fine);
+  EXPECT_NE(server.error().find("too many frames"), std::string::npos);
+}
+
+TEST_F(Http2SessionTest, FramesThatBringNothingAreCounted) {
+  for (const std::string& frame :
+       {Frame(Http2FrameType::kData, 1, std::string(1, '\0'), kHttp2Padded),
+        Frame(Http2FrameType::kHeaders, 3)}) {
+    TestHandler handler;
+    Http2Session other(Http2Session::Role::kServer, Small(), &handler);
+    EXPECT_TRUE(other.Receive(
+        CreateBufferSlow(std::string(Http2Session::kPreface) +
+                         Frame(Http2FrameType::kSettings, 0) +
+                         Frame(Http2FrameType::kHeaders, 1, kHead) +
+                         Frame(Http2FrameType::kHeaders, 3, kHead))));
+    other.SendReset(handler.streams[1].get(), Http2Error::kCancel);
+    bool fine = true;
+    for (int i = 0; i != 300 && fine; ++i) {
+      fine = other.Receive(CreateBufferSlow(frame));
+      if (i == 100) static_cast<void>(other.Flush());
+    }
+    EXPECT_FALSE(fine);
+    EXPECT_NE(other.error().find("too many frames"), std::string::npos);
+  }
+}
+
+TEST_F(Http2SessionTest, FloodsOfStreamsThatAreRefusedEndTheSession) {
+  Exchange();
+  at_server.refuse = true;
+  bool fine = true;
+  for (std::int32_t i = 0; i != 300 && fine; ++i) {
+    fine = ServerTakes(Frame(Http2FrameType::kHeaders, 2 * i + 1, kHead));
+  }
+  EXPECT_FALSE(fine);
+  EXPECT_NE(server.error().find("too many frames"), std::string::npos);
+}
+
+// Each concerns all streams.
+TEST_F(Http2SessionTest, FloodsOfChangesOfTheWindowEndTheSession) {
+  Exchange();
+  const std::string changes =
+      Frame(Http2FrameType::kSettings, 0, std::string("\0\4\0\0\0\0", 6)) +
+      Frame(Http2FrameType::kSettings, 0, std::string("\0\4\0\0\0\1", 6));
+  bool fine = true;
+  for (int i = 0; i != 80 && fine; ++i) fine = ServerTakes(changes);
+  EXPECT_FALSE(fine);
+  EXPECT_EQ(server.error(), "HTTP/2: too many changes of the initial window");
+}
+
 TEST_F(Http2SessionTest, AStreamThatWasPassedOverCantBeOpened) {
   TestStream first;
   Open(&first, /*end=*/false);
@@ -397,7 +461,8 @@ TEST_F(Http2SessionTest, MalformedHeadsResetTheirStream) {
                        {":authority", "here"}};
   const auto outcome = [&](const Fields& fields) {
     TestStream stream;
-    EXPECT_TRUE(client.Open(&stream, fields, /*end=*/true));
+    EXPECT_TRUE(client.Open(&stream, fields, /*end=*/false));
+    client.SendData(&stream, CreateBufferSlow("data"), /*end=*/true);
     Exchange();
     EXPECT_TRUE(server_fine);
     EXPECT_TRUE(stream.closed);
@@ -420,6 +485,18 @@ TEST_F(Http2SessionTest, MalformedHeadsResetTheirStream) {
     fields.erase(fields.begin() + static_cast<std::ptrdiff_t>(i));
     EXPECT_EQ(outcome(fields), Http2Error::kProtocolError) << good[i].name;
   }
+}
+
+TEST_F(Http2SessionTest, AMalformedResponseResetsItsStream) {
+  TestStream stream;
+  Open(&stream, /*end=*/false);
+  TestStream* const peer = at_server.streams[0].get();
+  server.SendHeaders(peer, {{":status", "200"}, {"Upper", "case"}}, false);
+  server.SendData(peer, CreateBufferSlow("data"));
+  Exchange();
+  EXPECT_TRUE(client_fine);
+  EXPECT_EQ(stream.error, Http2Error::kProtocolError);
+  EXPECT_TRUE(peer->by_peer);
 }
 
 TEST_F(Http2SessionTest, ContentIsAsLongAsItsHeadSays) {
@@ -591,13 +668,16 @@ TEST_F(Http2SessionTest, PaddingIsGrantedAnew) {
   TestStream stream;
   Open(&stream, /*end=*/false);
   TestStream* const peer = at_server.streams[0].get();
-  const std::string padded = "\xff" + std::string(255, '\0');
+  const std::string padded =
+      "\xff"
+      "d" +
+      std::string(255, '\0');
   for (int i = 0; i != 1000; ++i) {  // 250 KiB.
     ASSERT_TRUE(
         ServerTakes(Frame(Http2FrameType::kData, 1, padded, kHttp2Padded)));
   }
-  EXPECT_EQ(peer->data, "");
-  EXPECT_GE(server.Window(*peer), 48u << 10);
+  EXPECT_EQ(peer->data, std::string(1000, 'd'));
+  EXPECT_GE(server.Window(*peer), (48u << 10) - 1000);
 }
 
 TEST_F(Http2SessionTest, ASmallerWindowIsKeptTo) {
@@ -621,32 +701,65 @@ TEST_F(Http2SessionTest, ASmallerWindowIsKeptTo) {
   EXPECT_EQ(peer->queued(), 0u);
 }
 
-// Trailers, too.
+// What a session sends, by streams: the bytes of their data, and whether their
+// last frame was trailers.
+struct Sent {
+  std::size_t data = 0;
+  bool trailers = false;
+};
+std::map<std::int32_t, Sent> SentBy(Http2Session* session) {
+  std::map<std::int32_t, Sent> sent;
+  const std::string bytes = FlattenSlow(session->Flush());
+  for (std::size_t at = 0; at != bytes.size();) {
+    const auto header = Http2FrameHeader::Parse(bytes.data() + at);
+    at += Http2FrameHeader::kSize + header.length;
+    Sent& stream = sent[header.stream];
+    if (header.type == Http2FrameType::kData) stream.data += header.length;
+    stream.trailers =
+        header.type == Http2FrameType::kHeaders && header.Has(kHttp2EndStream);
+  }
+  return sent;
+}
+
+// By turns, a frame each. Trailers wait, too.
 TEST_F(Http2SessionTest, StreamsShareTheConnectionsWindow) {
-  TestStream streams[3];
-  for (TestStream& stream : streams) Open(&stream, /*end=*/true);
-  static_cast<void>(ServerTakes(
-      Frame(Http2FrameType::kSettings, 0, std::string("\0\4\0\1\0\0", 6))));
-  const std::string data((4 << 20) - 20'000, 'd');
-  server.SendHeaders(at_server.streams[0].get(), {{":status", "200"}}, false);
-  for (std::size_t i = 0; i != data.size() / 10'000; ++i) {
-    server.SendData(at_server.streams[0].get(),
-                    CreateBufferSlow(std::string(10'000, 'd')));
-    Exchange();
-    client.Grant(&streams[0], 10'000);
+  const auto number = [](std::uint32_t n) {
+    std::string bytes(4, '\0');
+    PutBigEndian32(n, bytes.data());
+    return bytes;
+  };
+  std::string opening(Http2Session::kPreface);
+  opening += Frame(Http2FrameType::kSettings, 0,
+                   std::string("\0\4", 2) + number(100'000));
+  for (const std::int32_t id : {1, 3, 5}) {
+    opening += Frame(Http2FrameType::kHeaders, id, kHead, kHttp2EndStream);
   }
-  for (int i : {1, 2}) {
-    TestStream* const peer = at_server.streams[i].get();
-    server.SendHeaders(peer, {{":status", "200"}}, /*end=*/false);
-    server.SendData(peer, CreateBufferSlow(std::string(60'000, 'd')));
-    server.SendTrailers(peer, {{"last", "1"}});
-  }
-  Exchange();
-  for (int i : {1, 2}) {
-    EXPECT_EQ(streams[i].data.size(), 60'000u);
-    EXPECT_EQ(streams[i].fields.back(), "last=1");
-    EXPECT_TRUE(streams[i].closed);
-  }
+  EXPECT_TRUE(ServerTakes(opening));
+  const auto respond = [&](std::size_t i, std::size_t size) {
+    TestStream* const stream = at_server.streams[i].get();
+    server.SendHeaders(stream, {{":status", "200"}}, /*end=*/false);
+    server.SendData(stream, CreateBufferSlow(std::string(size, 'd')));
+    server.SendTrailers(stream, {{"last", "1"}});
+  };
+  respond(0, 65'535);  // All of the connection's window.
+  respond(1, 60'000);
+  respond(2, 60'000);
+  auto sent = SentBy(&server);
+  EXPECT_EQ(sent[1].data, 65'535u);
+  EXPECT_TRUE(sent[1].trailers);
+  EXPECT_EQ(sent[3].data + sent[5].data, 0u);
+  EXPECT_TRUE(
+      ServerTakes(Frame(Http2FrameType::kWindowUpdate, 0, number(40'000))));
+  sent = SentBy(&server);
+  EXPECT_EQ(sent[3].data, 40'000u - 16'384);
+  EXPECT_EQ(sent[5].data, 16'384u);
+  EXPECT_FALSE(sent[3].trailers || sent[5].trailers);
+  EXPECT_TRUE(
+      ServerTakes(Frame(Http2FrameType::kWindowUpdate, 0, number(80'000))));
+  sent = SentBy(&server);
+  EXPECT_EQ(sent[3].data, 60'000u - (40'000 - 16'384));
+  EXPECT_EQ(sent[5].data, 60'000u - 16'384);
+  EXPECT_TRUE(sent[3].trailers && sent[5].trailers);
 }
 
 TEST_F(Http2SessionTest, StreamsWaitForTheirTurn) {
@@ -692,6 +805,31 @@ TEST_F(Http2SessionTest, StreamsWaitForTheirTurn) {
   }
   EXPECT_EQ(handler.streams.size(), 4u);
   for (const TestStream& stream : streams) EXPECT_TRUE(stream.closed);
+}
+
+// Though the peer would take streams of higher numbers.
+TEST_F(Http2SessionTest, StreamsThatWaitArentOpenedBehindGoAway) {
+  static_cast<void>(client.Flush());
+  TestStream streams[2];
+  // One stream at a time.
+  EXPECT_TRUE(client.Receive(CreateBufferSlow(
+      Frame(Http2FrameType::kSettings, 0, std::string("\0\3\0\0\0\1", 6)))));
+  for (TestStream& stream : streams) {
+    ASSERT_TRUE(client.Open(&stream,
+                            {{":method", "GET"},
+                             {":scheme", "http"},
+                             {":path", "/"},
+                             {":authority", "here"}},
+                            /*end=*/true));
+  }
+  EXPECT_FALSE(streams[0].waits_to_open());
+  EXPECT_TRUE(streams[1].waits_to_open());
+  EXPECT_TRUE(client.Receive(
+      CreateBufferSlow(Frame(Http2FrameType::kGoAway, 0,
+                             std::string("\x7f\xff\xff\xff\0\0\0\0", 8)))));
+  EXPECT_TRUE(streams[1].closed);
+  EXPECT_EQ(streams[1].error, Http2Error::kRefusedStream);
+  EXPECT_FALSE(streams[0].closed);
 }
 
 TEST_F(Http2SessionTest, MoreStreamsThanTheLimitAreRefused) {
@@ -748,8 +886,7 @@ TEST_F(Http2SessionTest, GoAwayLetsOpenStreamsEnd) {
                             {":scheme", "http"},
                             {":path", "/"},
                             {":authority", "here"}},
-                           /*end=*/true) &&
-               (Exchange(), !next.closed));
+                           /*end=*/true));
 }
 
 }  // namespace
