@@ -167,24 +167,40 @@ class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
       }
       Buffer reply = server->session.Flush();
       quiet = quiet && reply.empty();
-      for (;;) {
-        InboundResponse response;
-        std::size_t need = 0;
-        const CutResult result = protocol->Cut(reply, &response, &need, &error);
-        if (result == CutResult::kHandled) continue;
-        if (result != CutResult::kMessage) {
-          broken = result == CutResult::kError;
-          break;
-        }
-        EXPECT_EQ(protocol->Parse(&response), ParseResult::kOk);
-        got.push_back({response.correlation_id, response.status,
-                       std::string(response.description),
-                       FlattenSlow(response.body), response.compression,
-                       std::move(response.metadata), response.is_notice,
-                       response.last_on_connection});
-      }
+      Take(std::move(reply));
       if (quiet || broken) return;
     }
+  }
+
+  void Take(Buffer reply) {
+    for (;;) {
+      InboundResponse response;
+      std::size_t need = 0;
+      const CutResult result = protocol->Cut(reply, &response, &need, &error);
+      if (result == CutResult::kHandled) continue;
+      if (result != CutResult::kMessage) {
+        broken = result == CutResult::kError;
+        return;
+      }
+      EXPECT_EQ(protocol->Parse(&response), ParseResult::kOk);
+      got.push_back({response.correlation_id, response.status,
+                     std::string(response.description),
+                     FlattenSlow(response.body), response.compression,
+                     std::move(response.metadata), response.is_notice,
+                     response.last_on_connection});
+    }
+  }
+
+  // A frame that its session wouldn't send.
+  void ServerSends(Http2FrameType type, std::uint8_t flags, std::int32_t id,
+                   std::string_view payload) {
+    std::string frame(Http2FrameHeader::kSize, '\0');
+    Http2FrameHeader{.length = static_cast<std::uint32_t>(payload.size()),
+                     .type = type,
+                     .flags = flags,
+                     .stream = id}
+        .Store(frame.data());
+    Take(CreateBufferSlow(frame.append(payload)));
   }
 
   ServerStream* stream(std::size_t i = 0) { return server->streams[i].get(); }
@@ -447,19 +463,28 @@ TEST_F(GrpcClientProtocolTest, AfterGoAwayNothingIsSent) {
 }
 
 TEST_F(GrpcClientProtocolTest, WhatTheServerHasNotLookedAtIsRetried) {
-  Start({.max_concurrent_streams = 1});
-  ASSERT_TRUE(Send(1, "a").ok());
-  Exchange();
-  ASSERT_TRUE(Send(2, "waits").ok());
-  Exchange();
-  EXPECT_EQ(server->streams.size(), 1u);
-  server->session.SendGoAway(Http2Error::kNoError, "");
-  Exchange();
-  ASSERT_EQ(got.size(), 2u);
-  for (const Got& reply : got) {
-    if (reply.notice) continue;
-    EXPECT_EQ(reply.id, 2u);
-    EXPECT_EQ(reply.status, STATUS_OUT_OF_SERVICE);
+  // A notice names no stream, but none may be opened behind it, either.
+  for (const bool notice : {false, true}) {
+    SCOPED_TRACE(notice);
+    Start({.max_concurrent_streams = 1});
+    got.clear();
+    ASSERT_TRUE(Send(1, "a").ok());
+    Exchange();
+    ASSERT_TRUE(Send(2, "waits").ok());
+    Exchange();
+    EXPECT_EQ(server->streams.size(), 1u);
+    if (notice) {
+      server->session.SendShutdownNotice();
+    } else {
+      server->session.SendGoAway(Http2Error::kNoError, "");
+    }
+    Exchange();
+    ASSERT_EQ(got.size(), 2u);
+    for (const Got& reply : got) {
+      if (reply.notice) continue;
+      EXPECT_EQ(reply.id, 2u);
+      EXPECT_EQ(reply.status, STATUS_OUT_OF_SERVICE);
+    }
   }
 }
 
@@ -529,6 +554,53 @@ TEST_F(GrpcClientProtocolTest, CreditIsTheServersWindow) {
   Exchange();
   EXPECT_EQ(late->credit, 5000u);
   EXPECT_EQ(early->credit, 100'000u - 65535);
+}
+
+// What it takes back stays the writer's, so it isn't given again.
+TEST_F(GrpcClientProtocolTest, AWindowThatComesAndGoesGivesItsCreditOnce) {
+  auto early = MakeRefCounted<FakeReceiver>();
+  auto first = OpenStream(early);
+  Exchange();
+  const auto window = [this](std::uint32_t bytes) {
+    std::string setting("\0\4....", 6);
+    PutBigEndian32(bytes, setting.data() + 2);
+    ServerSends(Http2FrameType::kSettings, 0, 0, setting);
+  };
+  for (int i = 0; i != 3; ++i) {
+    window(0);
+    window(65536);
+  }
+  EXPECT_EQ(early->credit, 1u);
+  window(1000);
+  auto late = MakeRefCounted<FakeReceiver>();
+  auto second = OpenStream(late);
+  EXPECT_EQ(second->send_window(), 1000u);
+  window(60'000);
+  EXPECT_EQ(late->credit, 59'000u);
+  EXPECT_EQ(early->credit, 1u);
+  window(70'000);
+  EXPECT_EQ(late->credit, 69'000u);
+  EXPECT_EQ(early->credit, 70'000u - 65535);
+}
+
+// As a server may that neither opens the window nor resets the stream.
+TEST_F(GrpcClientProtocolTest, ARequestThatWaitsIsResetByItsAnswer) {
+  ASSERT_TRUE(Send(1, std::string(200'000, 'b')).ok());
+  Exchange();
+  sent.Clear();
+  HpackEncoder encoder;
+  std::string head;
+  encoder.Encode(":status", "200", HpackIndexing::kOmit, &head);
+  encoder.Encode("content-type", "application/grpc", HpackIndexing::kOmit,
+                 &head);
+  encoder.Encode("grpc-status", "7", HpackIndexing::kOmit, &head);
+  ServerSends(Http2FrameType::kHeaders, kHttp2EndStream | kHttp2EndHeaders,
+              stream()->id(), head);
+  EXPECT_EQ(FlattenSlow(sent), std::string("\0\0\4\3\0\0\0\0\1\0\0\0\x8", 13));
+  Exchange();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].status, StatusFromGrpc(GrpcCode::kPermissionDenied));
+  EXPECT_FALSE(protocol->HasOpenStreams());
 }
 
 TEST_F(GrpcClientProtocolTest, MessagesBeyondTheWindowArrive) {

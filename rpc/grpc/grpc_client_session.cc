@@ -56,6 +56,8 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   // before they were taken.
   std::size_t owed = 0;
   std::size_t borrowed = 0;
+  // The largest initial window that its stream's writer has got.
+  std::size_t credited_window = 0;
 };
 
 // What the reader is to tell a stream.
@@ -113,7 +115,7 @@ void GrpcClientSession::Delete(Call* call) {
 bool GrpcClientSession::Open(Call* call, std::string_view path,
                              std::uint32_t timeout_ms,
                              std::string_view encoding,
-                             const Metadata* metadata) {
+                             const Metadata* metadata, BufferBuilder* scratch) {
   std::string timeout;
   std::vector<std::string> texts;  // Of binary values.
   fields_.clear();
@@ -138,6 +140,8 @@ bool GrpcClientSession::Open(Call* call, std::string_view path,
       fields_.push_back({entry.name, texts.back()});
     }
   }
+  // From here on the session sees to a lack of memory itself.
+  if (scratch != nullptr) session_.WriteBy(scratch);
   if (!session_.Open(call, fields_, /*end=*/false)) return false;
   call->in_session = true;
   calls_.PushBack(call);
@@ -153,12 +157,11 @@ bool GrpcClientSession::Send(const OutboundRequest& request,
   // Until the call is the session's it has a place without it: there may be no
   // memory for what follows.
   Call*& place = unary_[request.correlation_id];
-  session_.WriteBy(scratch);
   if (going_away_ || !Open(call.get(), path, request.timeout_ms,
                            IsCompressed(request.compression)
                                ? GrpcEncodingOf(request.compression)
                                : std::string_view(),
-                           request.metadata)) {
+                           request.metadata, scratch)) {
     unary_.erase(request.correlation_id);
     static_cast<void>(Flush());
     return false;
@@ -191,10 +194,12 @@ GrpcClientSession::Call* GrpcClientSession::StreamBegin(
   ScopedLock guard(lock_);
   if (closed_ || going_away_ ||
       !Open(call.get(), head.path, head.timeout_ms, head.encoding,
-            head.metadata.empty() ? nullptr : &head.metadata)) {
+            head.metadata.empty() ? nullptr : &head.metadata,
+            /*scratch=*/nullptr)) {
     return nullptr;
   }
   *window = peer_window_;
+  call->credited_window = peer_window_;
   Call* const begun = call.release();  // [GC4]
   static_cast<void>(Flush());
   return begun;
@@ -378,10 +383,21 @@ void GrpcClientSession::GrantForMessage(Call* call) {
 
 void GrpcClientSession::OnEnd(Http2Stream* stream) {
   Call* const call = static_cast<Call*>(stream);
-  if (call->ended) return;
-  TakeMetadata(call);
-  if (call->ended) return;
-  End(call, OutcomeOf(*call));
+  if (!call->ended) TakeMetadata(call);
+  if (!call->ended) End(call, OutcomeOf(*call));
+  if (call->queued() == 0) return;
+  call->output_ended = true;
+  answered_.push_back(call->id());
+}
+
+// What still waits for a window isn't wanted any more. Mostly the server has
+// reset them itself, right behind its answers.
+void GrpcClientSession::ResetAnswered() {
+  for (const std::int32_t id : answered_) {
+    Http2Stream* const stream = session_.Find(id);
+    if (stream != nullptr) session_.SendReset(stream, Http2Error::kCancel);
+  }
+  answered_.clear();
 }
 
 flare::Status GrpcClientSession::OutcomeOf(const Call& call) {
@@ -476,7 +492,8 @@ void GrpcClientSession::OnGoAway(std::int32_t last_id, Http2Error error,
     events_.push_back({.kind = Event::Kind::kNotice});
   }
   for (Call& call : calls_) {
-    if (!call.in_session || call.ended || call.id() <= last_id) continue;
+    if (!call.in_session || call.ended) continue;
+    if (call.id() <= last_id && !call.waits_to_open()) continue;
     std::string why = "the server takes no further calls on this connection";
     if (error != Http2Error::kNoError) {
       why.append(" (HTTP/2 error ")
@@ -498,12 +515,13 @@ void GrpcClientSession::OnWindow(Http2Stream* stream, std::size_t bytes) {
                      .credit = bytes});
 }
 
-// What is less isn't taken back: it waits in the session.
+// What is less isn't taken back: it waits in the session. So what is more isn't
+// given a second time.
 void GrpcClientSession::OnPeerWindow(std::size_t bytes) {
-  const std::size_t before = std::exchange(peer_window_, bytes);
-  if (bytes <= before) return;
+  if (bytes <= std::exchange(peer_window_, bytes)) return;
   for (Call& call : calls_) {
-    if (call.in_session) OnWindow(&call, bytes - before);
+    if (!call.in_session || bytes <= call.credited_window) continue;
+    OnWindow(&call, bytes - std::exchange(call.credited_window, bytes));
   }
 }
 
@@ -517,6 +535,8 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
   {
     ScopedLock guard(lock_);
     ok = session_.Receive(&in);
+    if (!answered_.empty()) [[unlikely]]
+      ResetAnswered();
     *need = session_.need();
     static_cast<void>(Flush());
     // What the server has sent may be broken in a way that ends the session

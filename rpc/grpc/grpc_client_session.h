@@ -108,13 +108,15 @@ class GrpcClientSession final : private Http2Handler {
       FLARE_REQUIRES(lock_);
   void OnPeerWindow(std::size_t bytes) override FLARE_REQUIRES(lock_);
 
+  // What is sent is written by *scratch, if it isn't null, until Flush().
   bool Open(Call* call, std::string_view path, std::uint32_t timeout_ms,
-            std::string_view encoding, const Metadata* metadata)
-      FLARE_REQUIRES(lock_);
+            std::string_view encoding, const Metadata* metadata,
+            BufferBuilder* scratch) FLARE_REQUIRES(lock_);
   void TakeMessages(Call* call) FLARE_REQUIRES(lock_);
   bool TakeMessage(Call* call, GrpcMessage&& message) FLARE_REQUIRES(lock_);
   void GrantForMessage(Call* call) FLARE_REQUIRES(lock_);
   void TakeMetadata(Call* call) FLARE_REQUIRES(lock_);
+  void ResetAnswered() FLARE_REQUIRES(lock_);
   void FailAndReset(Call* call, flare::Status why) FLARE_REQUIRES(lock_);
   // Hands the outcome out, once.
   void End(Call* call, flare::Status status) FLARE_REQUIRES(lock_);
@@ -137,6 +139,8 @@ class GrpcClientSession final : private Http2Handler {
   IntrusiveList<Call> calls_ FLARE_GUARDED_BY(lock_);
   std::unordered_map<std::uint64_t, Call*> unary_ FLARE_GUARDED_BY(lock_);
   std::vector<Event> events_ FLARE_GUARDED_BY(lock_);  // [GC3]
+  // Streams that the server has answered before it had all of the request.
+  std::vector<std::int32_t> answered_ FLARE_GUARDED_BY(lock_);
   // Of Open(), kept for their memory.
   std::vector<Http2Field> fields_ FLARE_GUARDED_BY(lock_);
 
