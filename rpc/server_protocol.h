@@ -213,9 +213,6 @@ class ReplySink : public StreamOutput {
   // Reads no more, and closes once everything queued is sent, and the replies
   // to requests that were read in other protocols.
   virtual void CloseAfterReplies() = 0;
-  // Tells that the bytes held back for an earlier reply went from `before` to
-  // `after`. Must not block.
-  virtual void CountHeld(std::size_t /*before*/, std::size_t /*after*/) {}
   // Much is held back for an earlier reply, or no longer is: calls that can
   // wait ask for their turn before they make a reply
   // (ServerProtocol::AskToReply). Must not block.

@@ -351,7 +351,8 @@ RefPtr<CallStream> ServerConnection::StartStream(
                           ? CallStream::kNever
                           : NowNs() + opening.timeout_ms * kNsPerMs,
        .send_window = opening.send_window,
-       .unpacked = state_->unpacked()});
+       .unpacked = state_->unpacked(),
+       .counter = this});
   if (!stream->Start(std::move(wire), stream_)) {
     stream->Detach();
     return nullptr;

@@ -1,9 +1,11 @@
 // Streams of `baidu-std` with peers as brpc has them, which know nothing of
 // what this library adds: their bytes are made and read here.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -335,6 +337,7 @@ TEST_F(BrpcClientTest, ThatReadsNothingIsSentNothing) {
   Call("Count", MakeNumber(3).SerializeAsString(), {.writable = false});
   TakeReply();
   EXPECT_EQ(Read().stream.frame_type(), kClose);
+  ExpectSilence();
 }
 
 TEST_F(BrpcClientTest, RefusedCallsAreAnsweredAsOthersAre) {
@@ -383,6 +386,47 @@ TEST_F(BrpcClientTest, MessagesThatAreTooLargeResetTheStream) {
   }
 }
 
+TEST_F(BrpcClientTest, AnEndWithinAMessageResetsTheStream) {
+  Call("Echo", "");
+  const std::int64_t id = TakeReply();
+  client_->Send(StreamFrame(id, kData, 7, "x", true) +
+                StreamFrame(id, kClose, 7));
+  EXPECT_EQ(Read().stream.frame_type(), kRst);
+  ExpectSilence();
+}
+
+// What was read can't become less, nor more than was sent.
+TEST_F(BrpcClientTest, FeedbackThatCantBeHarmsNobody) {
+  Call("Count", MakeNumber(300, 10'000).SerializeAsString());
+  const std::int64_t id = TakeReply();
+  for (const std::int64_t consumed :
+       {std::int64_t{5000}, std::int64_t{10}, std::int64_t{0},
+        std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}}) {
+    client_->Send(FeedbackFrame(id, consumed));
+  }
+  for (int i = 0; i != 300; ++i) {
+    ASSERT_EQ(Read().stream.frame_type(), kData);
+  }
+  EXPECT_EQ(Read().stream.frame_type(), kClose);
+}
+
+// While the server waits for FEEDBACK it reads what comes, but not all.
+TEST_F(BrpcClientTest, MessagesThatAreEmptyHaveALimit) {
+  service_.on_echo = [&](StreamReader<Number>, StreamWriter<Number> writer,
+                         RpcServerController*) {
+    while (writer.Write(MakeNumber(0, 10'000))) continue;
+  };
+  Call("Echo", "");
+  const std::int64_t id = TakeReply();
+  for (std::size_t bytes = 0; bytes < (1 << 20);) bytes += Read().rest.size();
+  std::string frames;
+  for (int i = 0; i != 1000; ++i) frames += StreamFrame(id, kData, 7);
+  for (int i = 0; i != 550; ++i) client_->Send(frames);
+  client_->Send(kUnaryCall);
+  // Else this would be the reply of the other call.
+  EXPECT_EQ(ReadNoFeedback().stream.frame_type(), kClose);
+}
+
 TEST_F(BrpcClientTest, AMalformedFrameEndsTheConnection) {
   client_->Send(Frame("STRM", "\x08"));
   EXPECT_TRUE(client_->AtEnd());
@@ -391,7 +435,7 @@ TEST_F(BrpcClientTest, AMalformedFrameEndsTheConnection) {
 TEST_F(BrpcClientTest, FramesOfStreamsThatAreOverHaveAnEnd) {
   std::string frames;
   for (int i = 0; i != 1000; ++i) frames += StreamFrame(99, kClose);
-  for (int i = 0; i != 50 && client_->TrySend(frames); ++i) continue;
+  while (client_->TrySend(frames)) continue;
   EXPECT_TRUE(client_->AtEnd());
 }
 
@@ -453,15 +497,63 @@ TEST_F(BrpcClientTest, WhatNobodyReadsIsHeldBack) {
   constexpr int kMessages = 2000;
   const std::string frame =
       StreamFrame(id, kData, 7, MakeNumber(1, 16'000).SerializeAsString());
+  std::atomic<int> sent{0};
   std::thread sender([&] {
-    for (int i = 0; i != kMessages; ++i) client_->Send(frame);
+    for (; sent != kMessages; ++sent) client_->Send(frame);
     client_->Send(StreamFrame(id, kClose, 7));
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // Until it gets no further.
+  for (int before = -1; before != sent && sent != kMessages;) {
+    before = sent;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  // 4 MB, and what the kernel keeps.
+  EXPECT_LT(sent, 1500);
   go.Set();
   ended.Wait();
   sender.join();
   EXPECT_EQ(sum, kMessages);
+}
+
+// What streams keep counts for all connections together.
+class BrpcBudgetTest : public BrpcClientTest {
+ protected:
+  Server::Options server_options() override {
+    Server::Options options = BrpcClientTest::server_options();
+    options.max_buffered_bytes = 16'000'000;
+    return options;
+  }
+};
+
+TEST_F(BrpcBudgetTest, UnreadMessagesAndPartsEndTheConnection) {
+  fiber::Event go;
+  service_.on_echo = [&](StreamReader<Number> reader, StreamWriter<Number>,
+                         RpcServerController*) {
+    go.Wait();
+    while (reader.Read()) continue;
+  };
+  const std::string much(3'900'000, 'x');
+  std::uint64_t closed = 0;
+  for (const bool in_parts : {false, true}) {
+    client_.emplace(server_->endpoint(), "baidu-std");
+    std::vector<std::int64_t> ids;
+    while (ids.size() != 8) {
+      Call("Echo", "");
+      ids.push_back(TakeReply());
+    }
+    // It may be closed before it has taken all.
+    for (const std::int64_t id : ids) {
+      static_cast<void>(
+          client_->TrySend(StreamFrame(id, kData, 7, much, in_parts)));
+    }
+    EXPECT_TRUE(client_->AtEnd());
+    EXPECT_EQ(server_->statistics().connections_greedy, ++closed);
+  }
+  go.Set();
+  client_.reset();
+  server_->Stop();
+  EXPECT_EQ(server_->Join(), 0u);
+  EXPECT_EQ(server_->statistics().buffered_bytes, 0u);
 }
 
 // --- a client of ours ------------------------------------------------------
@@ -503,6 +595,14 @@ class BrpcServerTest : public StreamerTest {
     Send(kData, MakeNumber(value).SerializeAsString());
   }
   Received Read() { return Received::From(peer_.get()); }
+  void ExpectReset() {
+    const Received reset = Read();
+    EXPECT_EQ(reset.stream.frame_type(), kRst);
+    EXPECT_EQ(reset.stream.stream_id(), 7);
+  }
+
+  // More than a client takes at once.
+  static inline const std::string kTooMuch = std::string(5 << 20, 'x');
 
   RawServer raw_server_;
   std::unique_ptr<RawPeer> peer_;
@@ -613,15 +713,49 @@ TEST_F(BrpcServerTest, ThatSendsBeforeItsReplyBreaksTheCall) {
   EXPECT_EQ(Read().stream.frame_type(), kRst);
 }
 
+// The number of the server's end is in the frame that is refused.
+TEST_F(BrpcServerTest, ThatBeginsWithAFrameThatCantBeIsTold) {
+  for (const bool too_large : {false, true}) {
+    controller_.Reset();
+    auto reader = stub_.Count(MakeNumber(1), &controller_);
+    TakeCall();
+    if (too_large) {
+      Send(kData, kTooMuch);
+    } else {
+      Send(static_cast<FrameType>(77));
+    }
+    ExpectReset();
+    EXPECT_FALSE(reader.Read());
+    EXPECT_EQ(controller_.ErrorCode(), STATUS_MALFORMED_DATA);
+  }
+}
+
+TEST_F(BrpcServerTest, ThatEndsWithinAMessageFailsTheCall) {
+  auto reader = stub_.Count(MakeNumber(1), &controller_);
+  Accept(TakeCall());
+  peer_->Send(StreamFrame(client_id_, kData, 7, "x", true));
+  Send(kClose);
+  ExpectReset();
+  EXPECT_EQ(reader.Read().error(), StreamError::IoError);
+  EXPECT_EQ(controller_.ErrorCode(), STATUS_MALFORMED_DATA);
+}
+
+// Its status can't be read.
+TEST_F(BrpcServerTest, WhoseEndIsTooLargeFailsTheCall) {
+  auto reader = stub_.Count(MakeNumber(1), &controller_);
+  Accept(TakeCall());
+  Send(kClose, kTooMuch);
+  EXPECT_EQ(reader.Read().error(), StreamError::IoError);
+  EXPECT_EQ(controller_.ErrorCode(), STATUS_MALFORMED_DATA);
+}
+
 TEST_F(BrpcServerTest, ACancelledCallResetsTheStream) {
   auto [reader, writer] = stub_.Echo(&controller_);
   Accept(TakeCall());
   ASSERT_TRUE(writer.Write(MakeNumber(1)));
   Read();
   controller_.StartCancel();
-  const Received reset = Read();
-  EXPECT_EQ(reset.stream.frame_type(), kRst);
-  EXPECT_EQ(reset.stream.stream_id(), 7);
+  ExpectReset();
 }
 
 TEST_F(BrpcServerTest, ACallThatWasCancelledBeforeItsReplyResetsTheStream) {
@@ -632,9 +766,7 @@ TEST_F(BrpcServerTest, ACallThatWasCancelledBeforeItsReplyResetsTheStream) {
   Received call;
   call.call.set_correlation_id(client_id_);
   Accept(call);
-  const Received reset = Read();
-  EXPECT_EQ(reset.stream.frame_type(), kRst);
-  EXPECT_EQ(reset.stream.stream_id(), 7);
+  ExpectReset();
 }
 
 TEST_F(BrpcServerTest, MutatedRepliesEndTheirCalls) {

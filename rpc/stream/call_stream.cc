@@ -24,8 +24,8 @@
 //        ends.
 //  [SX5] The timer holds a reference while it is armed: given back by the
 //        thread that cancels it in time, or by its callback.
-//  [SX6] With lock_ nobody calls out, except to the wire, which neither blocks
-//        nor calls back, and the source of metadata: see After.
+//  [SX6] With lock_ nobody calls out, except to the wire and the counter, which
+//        neither block nor call back, and the source of metadata: see After.
 #include "flare/rpc/stream/call_stream.h"
 
 #include <algorithm>
@@ -55,9 +55,21 @@ constexpr std::int64_t kMaxStallNs = 10'000'000'000;
 // Messages that wait to be read, however little they count for.
 constexpr std::size_t kMaxQueued = 1 << 17;
 
-// Bytes of messages that wait to be read, though nothing holds the peer, as
+// Memory of messages that wait to be read, though nothing holds the peer, as
 // somebody waits for credit. More than the kernel keeps for it.
 constexpr std::size_t kMaxUnread = 64 << 20;
+
+// About what a message takes beside its bytes, or a part of one.
+constexpr std::size_t kMemoryPerMessage = 128;
+
+// Memory is counted in units of this: few messages change the count.
+constexpr std::size_t kCountedStep = 4 << 10;
+
+// Room for messages that is kept for the next ones.
+constexpr std::size_t kMaxKeptPlaces = 1 << 10;
+
+// More than all windows: a peer that grants on and on has no more effect.
+constexpr std::int64_t kMaxCredit = std::int64_t{1} << 32;
 
 // What a stream without credits has waiting to be sent, at most, beside one
 // message.
@@ -96,6 +108,7 @@ CallStream::CallStream(Options options)
       is_server_(options.is_server),
       deadline_ns_(options.deadline_ns),
       controller_(options.controller),
+      counter_(options.counter),
       observer_(std::move(options.observer)),
       unpacked_(std::move(options.unpacked)),
       compression_(options.compression),
@@ -211,7 +224,7 @@ void CallStream::FailReading(const flare::Status& why, StreamError* error) {
     ScopedLock guard(lock_);
     FailLocked(why, /*tell=*/true, &after);
     if (status_.ok()) status_ = why;
-    after.dropped.swap(incoming_);
+    DropUnread(&after);
   }
   Do(&after);
   if (controller_ != nullptr) TellController(nullptr, status());
@@ -278,6 +291,10 @@ bool CallStream::ReadyToRead() {
 
 // Fetches all messages that have come, once those of batch_ are read.
 bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
+  batch_.clear();
+  if (batch_.capacity() > kMaxKeptPlaces) [[unlikely]]
+    batch_.shrink_to_fit();
+  at_ = 0;
   for (;;) {
     fiber::Event event;
     flare::Status failure;
@@ -286,10 +303,10 @@ bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
     {
       ScopedLock guard(lock_);
       Settle();
+      batch_held_ = std::exchange(incoming_held_, 0);
+      CountUnread();
       metadata = std::move(metadata_);
       if (!incoming_.empty()) {
-        batch_.clear();
-        at_ = 0;
         batch_.swap(incoming_);
         max_unpacked_ = max_size_;
       } else if (input_over_) {
@@ -351,6 +368,23 @@ void CallStream::Settle() {
   queued_ -= std::min(queued_, consumed_);
   owed_ += std::exchange(consumed_, 0);
   GrantLocked();
+}
+
+// Nobody reads what hasn't been fetched.
+void CallStream::DropUnread(After* after) {
+  if (!incoming_.empty()) after->dropped.swap(incoming_);
+  if (!parts_.empty()) after->dropped_parts = std::exchange(parts_, {});
+  incoming_held_ = parts_held_ = 0;
+  CountUnread();
+}
+
+void CallStream::CountUnread() {
+  if (counter_ == nullptr || wire_ == nullptr) return;
+  const std::size_t held = incoming_held_ + batch_held_ + parts_held_;
+  const std::size_t now = held - held % kCountedStep;
+  if (now != counted_) [[unlikely]] {
+    counter_->CountHeld(std::exchange(counted_, now), now);
+  }
 }
 
 void CallStream::GrantLocked() {
@@ -533,7 +567,8 @@ void CallStream::CloseReading() {
     ScopedLock guard(lock_);
     reading_closed_ = true;
     // By who reads, or when nobody does any more.
-    after.dropped.swap(incoming_);
+    owed_ += parts_.size();
+    DropUnread(&after);
     for (const Incoming& message : after.dropped) {
       owed_ += Cost(message.bytes.size());
     }
@@ -610,7 +645,7 @@ void CallStream::Finish(const flare::Status& status) {
     compression_source_ = nullptr;
     EndOutputLocked(&after);
     EndInputLocked(&after);
-    after.dropped.swap(incoming_);
+    DropUnread(&after);
   }
   Do(&after);
 }
@@ -678,7 +713,7 @@ void CallStream::FailLocked(const flare::Status& why, bool tell, After* after) {
       wire_->SendReset(why);
     }
   }
-  after->dropped.swap(incoming_);
+  DropUnread(after);
   if (on_failed_) {
     after->on_failed = std::move(on_failed_);
     after->failure = why;
@@ -708,6 +743,7 @@ void CallStream::DetachIfOver(After* after) {
 
 void CallStream::DetachLocked(After* after) {
   if (std::exchange(detached_, true)) return;  // [SX4]
+  if (counted_ != 0) counter_->CountHeld(std::exchange(counted_, 0), 0);
   after->wire = std::move(wire_);
   after->on_detached = std::move(on_detached_);
   after->unused = std::move(on_failed_);
@@ -746,7 +782,23 @@ void CallStream::OnCompressed(Buffer&& message, CompressionAlgorithm algorithm,
   Do(&after);
 }
 
+void CallStream::OnPart(Buffer&& part) {
+  ScopedLock guard(lock_);
+  if (input_over_ || part.empty()) return;
+  if (reading_closed_) {
+    owed_ += part.size();
+    return;
+  }
+  parts_held_ += part.size() + kMemoryPerMessage;
+  parts_.Append(std::move(part));
+  CountUnread();
+}
+
 void CallStream::Take(Incoming&& message, After* after) {
+  if (!parts_.empty()) [[unlikely]] {
+    parts_.Append(std::move(message.bytes));
+    message.bytes = std::exchange(parts_, {});
+  }
   const std::size_t cost = Cost(message.bytes.size());
   if (reading_closed_) {
     owed_ += cost;
@@ -755,7 +807,7 @@ void CallStream::Take(Incoming&& message, After* after) {
   }
   const bool many = incoming_.size() >= kMaxQueued;
   const bool too_many =
-      holds_input_ ? credits_ && queued_ >= kMaxUnread
+      holds_input_ ? credits_ && batch_held_ + incoming_held_ >= kMaxUnread
                    : credits_ && !enforced_ && (many || queued_ >= 2 * window_);
   if (too_many) {
     FailLocked(
@@ -764,7 +816,10 @@ void CallStream::Take(Incoming&& message, After* after) {
     return;
   }
   queued_ += cost;
+  incoming_held_ +=
+      message.bytes.size() + kMemoryPerMessage + std::exchange(parts_held_, 0);
   incoming_.push_back(std::move(message));
+  CountUnread();
   after->reader = std::exchange(reader_, nullptr);
   // Who heeds the window may overrun it by a message. While somebody waits for
   // credit all that comes is taken: of a peer that can grant some no more than
@@ -796,7 +851,7 @@ void CallStream::OnCredit(std::size_t bytes) {
   After after;
   {
     ScopedLock guard(lock_);
-    credit_ += static_cast<std::int64_t>(std::min(bytes, std::size_t{1} << 31));
+    AddCredit(bytes);
     if (credit_ > 0) after.writer = std::exchange(writer_, nullptr);
   }
   Do(&after);
@@ -805,7 +860,12 @@ void CallStream::OnCredit(std::size_t bytes) {
 void CallStream::OnWindow(std::size_t bytes) {
   ScopedLock guard(lock_);
   if (std::exchange(credits_, true)) return;
-  credit_ += static_cast<std::int64_t>(std::min(bytes, std::size_t{1} << 31));
+  AddCredit(bytes);
+}
+
+void CallStream::AddCredit(std::size_t bytes) {
+  const std::size_t some = std::min(bytes, std::size_t{1} << 31);
+  credit_ = std::min(credit_ + static_cast<std::int64_t>(some), kMaxCredit);
 }
 
 void CallStream::OnMetadata(std::unique_ptr<Metadata> metadata) {

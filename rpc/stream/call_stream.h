@@ -69,6 +69,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     // Of a server: counts the message that was read last, if it came
     // compressed. May be null.
     std::shared_ptr<UnpackedBytes> unpacked = nullptr;
+    // Of a server: told what messages hold that wait to be read. May be null.
+    StreamOutput* counter = nullptr;
     // Of a client: told by who reads of the server's metadata, and how the call
     // failed. May be null.
     RpcClientController* controller = nullptr;
@@ -186,6 +188,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   void OnMessage(Buffer&& message, bool last) override;
   void OnCompressed(Buffer&& message, CompressionAlgorithm algorithm,
                     std::size_t max_size) override;
+  void OnPart(Buffer&& part) override;
   void OnEnd(const flare::Status& status) override;
   void OnCredit(std::size_t bytes) override;
   void OnReset(const flare::Status& why) override;
@@ -216,6 +219,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     std::shared_ptr<const void> kept;
     std::unique_ptr<StreamWire> wire;
     std::vector<Incoming> dropped;
+    Buffer dropped_parts;
     bool cancel_timer = false;
   };
   void Do(After* after);
@@ -245,6 +249,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   void PutMetadataLast(After* after) FLARE_REQUIRES(lock_);
   void Settle() FLARE_REQUIRES(lock_);
   void GrantLocked() FLARE_REQUIRES(lock_);
+  void DropUnread(After* after) FLARE_REQUIRES(lock_);
+  void CountUnread() FLARE_REQUIRES(lock_);
+  void AddCredit(std::size_t bytes) FLARE_REQUIRES(lock_);
   void FailLocked(const flare::Status& why, bool tell, After* after)
       FLARE_REQUIRES(lock_);
   void EndInputLocked(After* after) FLARE_REQUIRES(lock_);
@@ -256,7 +263,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   const bool is_server_;
   const std::int64_t deadline_ns_;
   RpcClientController* const controller_;
-  MessageObserver observer_;  // Constant since the first message.
+  StreamOutput* const counter_;  // Used like wire_.
+  MessageObserver observer_;     // Constant since the first message.
   // Constant since Start().
   bool holds_input_ = false;
   bool enforced_ = false;  // StreamWire::enforces_window()
@@ -280,6 +288,12 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   mutable Spinlock lock_;
   std::unique_ptr<StreamWire> wire_ FLARE_GUARDED_BY(lock_);
   std::vector<Incoming> incoming_ FLARE_GUARDED_BY(lock_);
+  Buffer parts_ FLARE_GUARDED_BY(lock_);  // Of a message to be completed.
+  // Memory of incoming_, batch_ and parts_, and how much is told to counter_.
+  std::size_t incoming_held_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t batch_held_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t parts_held_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t counted_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t max_size_ FLARE_GUARDED_BY(lock_) = 0;  // Of OnCompressed().
   std::size_t queued_ FLARE_GUARDED_BY(lock_) = 0;    // Bytes, unread.
   std::size_t owed_ FLARE_GUARDED_BY(lock_) = 0;      // Bytes to be granted.

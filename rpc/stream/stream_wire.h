@@ -50,6 +50,12 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
     OnReset(flare::Status(STATUS_NOT_SUPPORTED,
                           "this stream takes no compressed messages"));
   }
+  // The beginning of the next message, or its continuation; others or
+  // OnMessage(), with its last part, follow.
+  virtual void OnPart(Buffer&& /*part*/) {
+    OnReset(flare::Status(STATUS_NOT_SUPPORTED,
+                          "this stream takes no messages in parts"));
+  }
   // No message follows. On a client `status` is how the call ended. On a server
   // it is OK.
   virtual void OnEnd(const flare::Status& status) = 0;
@@ -84,6 +90,9 @@ class StreamOutput {
   // is full, whose protocol has no credits. Counted.
   virtual void HoldInput() = 0;
   virtual void ReleaseInput() = 0;
+  // Tells that something of the connection that waits, to be sent or to be
+  // read, holds `after` bytes in place of `before`.
+  virtual void CountHeld(std::size_t /*before*/, std::size_t /*after*/) {}
 
  protected:
   ~StreamOutput() = default;

@@ -1,9 +1,16 @@
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "flare/base/buffer.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/rpc/stream/stream_wire.h"
 #include "flare/rpc/wire/baidu_std_protocol.h"
 #include "flare/rpc/wire/baidu_std_testing.h"
 #include "flare/rpc/wire/client_protocol_testing.h"
+#include "flare/rpc/wire/stop_notice.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -145,6 +152,51 @@ TEST_F(BaiduStdClient, FailsTheCallOfAMalformedResponse) {
     EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
     EXPECT_EQ(response.description, c.text);
   }
+}
+
+// It answers no call.
+TEST_F(BaiduStdClient, TakesTheNoticeOfAStop) {
+  BaiduStdMeta meta;
+  meta.has_response = true;
+  meta.notice = kStopNotice;
+  InboundResponse response;
+  ASSERT_EQ(Cut(BaiduStdFrameOf(BaiduStdBytes(meta)), &response),
+            CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_TRUE(response.last_on_connection);
+  EXPECT_TRUE(response.is_notice);
+  EXPECT_EQ(response.correlation_id, 0u);
+}
+
+class NoMessages : public StreamReceiver {
+ public:
+  void OnMessage(Buffer&&, bool) override {}
+  void OnEnd(const flare::Status&) override {}
+  void OnCredit(std::size_t) override {}
+  void OnReset(const flare::Status&) override {}
+  void Drop() override {}
+  void OnInputLost(const flare::Status&) override {}
+};
+
+// By a fiber, while the reader has the reply in its hands.
+TEST_F(BaiduStdClient, TellsOfACancellationThatMeetsTheReply) {
+  testing::RecordingSink output;
+  protocol_->SetOutput(&output);
+  std::unique_ptr<StreamWire> wire = protocol_->OpenStream(
+      {.method = "a.B.C", .client_streams = true}, &output);
+  ASSERT_TRUE(wire->Begin(MakeRefCounted<NoMessages>()));
+  const BaiduStdSent call(output.Take());
+  wire->SendReset(flare::Status(STATUS_FAILED, "cancelled"));
+  BaiduStdMeta reply;
+  reply.has_response = true;
+  reply.correlation_id = call.meta.correlation_id;
+  reply.has_stream_settings = true;
+  reply.stream_id = 9;
+  InboundResponse response;
+  EXPECT_EQ(Cut(BaiduStdFrameOf(BaiduStdBytes(reply)), &response),
+            CutResult::kNeedMore);
+  // RST for stream 9.
+  EXPECT_EQ(output.Take(), "STRM\0\0\0\x04\0\0\0\x04\x08\x09\x18\x01"s);
 }
 
 TEST_F(BaiduStdClient, ClosesOnAResponseOfNobody) {

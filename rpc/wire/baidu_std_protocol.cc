@@ -300,7 +300,7 @@ class BaiduStdClientProtocol final
                                  InboundResponse* response) {
     if (meta.has_request) return "a request in place of a response";
     if (meta.notice == kStopNotice && meta.correlation_id == 0) [[unlikely]] {
-      response->last_on_connection = true;
+      response->last_on_connection = response->is_notice = true;
       return {};
     }
     response->status = BaiduStdOutcome(meta);

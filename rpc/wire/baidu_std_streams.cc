@@ -121,7 +121,19 @@ class BaiduStdStream final : public StreamReceiver {
     if (meta.type != FrameMeta::kRst) meta.source_id = id_;
     return output_->WriteSoon(StreamFrame(meta, std::move(body)));
   }
-  // Of a client: no more messages, also before the server's settings are known.
+  // Of a client, also before the server's settings are known: the call is given
+  // up.
+  void SendReset() {
+    {
+      ScopedLock guard(lock_);
+      if (!peer_.known) {
+        resets_early_ = true;
+        return;
+      }
+    }
+    static_cast<void>(Send({.type = FrameMeta::kRst}));
+  }
+  // ... or sends no more messages.
   bool SendLast() {
     {
       ScopedLock guard(lock_);
@@ -138,12 +150,18 @@ class BaiduStdStream final : public StreamReceiver {
   // The settings of the other end.
   void Connect(const BaiduStdPeer& peer) {
     bool ends = false;
+    bool resets = false;
     {
       ScopedLock guard(lock_);
       peer_ = peer;
       ends = ends_early_;
+      resets = resets_early_;
     }
-    if (ends) SendLast();
+    if (resets) {
+      SendReset();
+    } else if (ends) {
+      SendLast();
+    }
   }
 
   // Of a server: its caller sends no messages.
@@ -165,12 +183,14 @@ class BaiduStdStream final : public StreamReceiver {
   void Take(const FrameMeta& meta, bool too_large, Buffer&& payload) {
     switch (meta.type) {
       case FrameMeta::kData:
-        return TakeData(meta.has_continuation, too_large, std::move(payload));
+        return TakeData(meta, too_large, std::move(payload));
       case FrameMeta::kFeedback:
         if (meta.consumed <= consumed_) return;
         return OnCredit(meta.consumed -
                         std::exchange(consumed_, meta.consumed));
       case FrameMeta::kClose:
+        if (too_large) return Break("the end of the stream is too large", meta);
+        if (within_message_) return Break("an end within a message", meta);
         return is_server_ ? TakeCallersClose(meta.half)
                           : TakeServersClose(std::move(payload));
       case FrameMeta::kRst:
@@ -180,13 +200,19 @@ class BaiduStdStream final : public StreamReceiver {
                 : flare::Status(STATUS_IO_ERROR,
                                 "the server gave the call up"));
       default:
-        return Break("a frame of an unknown type");
+        return Break("a frame of an unknown type", meta);
     }
   }
 
-  // The peer did what it may not, and is told that the call is over.
-  void Break(std::string why) {
-    static_cast<void>(Send({.type = FrameMeta::kRst}));
+  // The peer did what it may not, by `frame`, and is told that the call is
+  // over.
+  void Break(std::string why, const FrameMeta& frame) {
+    if (peer().known) {
+      static_cast<void>(Send({.type = FrameMeta::kRst}));
+    } else if (frame.source_id != 0) {
+      static_cast<void>(output_->WriteSoon(
+          StreamFrame({.id = frame.source_id, .type = FrameMeta::kRst})));
+    }
     OnReset(flare::Status(STATUS_MALFORMED_DATA, std::move(why)));
   }
 
@@ -199,6 +225,7 @@ class BaiduStdStream final : public StreamReceiver {
                     std::size_t max_size) override {
     call_->OnCompressed(std::move(message), algorithm, max_size);
   }
+  void OnPart(Buffer&& part) override { call_->OnPart(std::move(part)); }
   void OnEnd(const flare::Status& status) override { call_->OnEnd(status); }
   void OnCredit(std::size_t bytes) override { call_->OnCredit(bytes); }
   void OnMetadata(std::unique_ptr<Metadata> metadata) override {
@@ -211,13 +238,17 @@ class BaiduStdStream final : public StreamReceiver {
   }
 
  private:
-  void TakeData(bool has_continuation, bool too_large, Buffer&& payload) {
-    if (too_large || partial_.size() + payload.size() > max_message_) {
-      partial_.Clear();
-      return Break("a message of the stream is too large");
+  void TakeData(const FrameMeta& meta, bool too_large, Buffer&& payload) {
+    if (too_large || parts_size_ + payload.size() > max_message_) {
+      return Break("a message of the stream is too large", meta);
     }
-    partial_.Append(std::move(payload));
-    if (!has_continuation) OnMessage(std::exchange(partial_, {}), false);
+    within_message_ = meta.has_continuation;
+    if (within_message_) {
+      parts_size_ += payload.size();
+      return OnPart(std::move(payload));
+    }
+    parts_size_ = 0;
+    OnMessage(std::move(payload), /*last=*/false);
   }
 
   void TakeCallersClose(bool half) {
@@ -243,10 +274,13 @@ class BaiduStdStream final : public StreamReceiver {
       return OnReset(flare::Status(STATUS_MALFORMED_DATA, std::string(error)));
     }
     std::unique_ptr<Metadata> metadata;
-    if (meta.metadata.count.entries != 0 &&
-        TakeMetadata(meta.metadata, metadata_limits_, &metadata).empty() &&
-        metadata != nullptr) {
-      OnMetadata(std::move(metadata));
+    if (meta.metadata.count.entries != 0) {
+      const std::string why =
+          TakeMetadata(meta.metadata, metadata_limits_, &metadata);
+      if (!why.empty()) {
+        return OnReset(flare::Status(STATUS_MALFORMED_DATA, why));
+      }
+      if (metadata != nullptr) OnMetadata(std::move(metadata));
     }
     const int status = BaiduStdOutcome(meta);
     OnEnd(status == STATUS_SUCCESS
@@ -263,7 +297,8 @@ class BaiduStdStream final : public StreamReceiver {
   RefPtr<StreamReceiver> call_;  // Constant once this is in a table.
 
   // Of the reader alone.
-  Buffer partial_;  // Of a message whose rest is to come.
+  bool within_message_ = false;  // Its rest is to come.
+  std::size_t parts_size_ = 0;   // Of that message.
   std::uint64_t consumed_ = 0;
   bool requests_over_ = false;
 
@@ -271,6 +306,7 @@ class BaiduStdStream final : public StreamReceiver {
   BaiduStdPeer peer_ FLARE_GUARDED_BY(lock_);
   bool peer_left_ FLARE_GUARDED_BY(lock_) = false;
   bool ends_early_ FLARE_GUARDED_BY(lock_) = false;
+  bool resets_early_ FLARE_GUARDED_BY(lock_) = false;
 };
 
 // What both directions have in common.
@@ -341,20 +377,22 @@ class BaiduStdServerStreamWire final : public BaiduStdStreamWire {
   }
 
   bool SendMessage(OutboundBody&& body, bool last) override {
-    if (stream()->peer_left()) return false;
+    if (ended_ || stream()->peer_left()) return false;
     if (!stream()->peer().writable) {
-      return SendEnd(flare::Status(STATUS_NOT_SUPPORTED,
-                                   "the caller's stream takes no messages"));
+      SendEnd(flare::Status(STATUS_NOT_SUPPORTED,
+                            "the caller's stream takes no messages"));
+      return false;
     }
     if (TooLargeForFrame(body, Buffer())) {
-      return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
-                                   "a message is too large for a frame"));
+      SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
+                            "a message is too large for a frame"));
+      return false;
     }
     return SendData(std::move(body)) && (!last || SendEnd(flare::Status()));
   }
 
   bool SendEnd(const flare::Status& status) override {
-    if (stream()->peer_left()) return false;
+    if (std::exchange(ended_, true) || stream()->peer_left()) return false;
     if (!accepted_) {
       return stream()->output()->WriteSoon(CallFrame(Outcome(status, nullptr)));
     }
@@ -398,6 +436,7 @@ class BaiduStdServerStreamWire final : public BaiduStdStreamWire {
   const std::uint64_t correlation_id_;
   const PayloadFormat format_;
   bool accepted_ = false;
+  bool ended_ = false;
   std::unique_ptr<Metadata> metadata_;  // For CLOSE; null: none.
   std::string scratch_;
 };
@@ -437,10 +476,8 @@ class BaiduStdClientStreamWire final : public BaiduStdStreamWire {
     return !client_streams_ || stream()->SendLast();
   }
   void SendReset(const flare::Status&) override {
-    // Else the reply will find no stream, by which the server is told.
-    if (stream()->peer().known) {
-      static_cast<void>(stream()->Send({.type = FrameMeta::kRst}));
-    }
+    // If the reply finds no stream, the server is told by that.
+    stream()->SendReset();
   }
 
  private:
@@ -608,7 +645,7 @@ void BaiduStdClientStreams::TakeReply(std::uint64_t id,
     return;
   }
   auto* const stream = static_cast<BaiduStdStream*>(found.Get());
-  if (stream->peer().known) return stream->Break("a second reply");
+  if (stream->peer().known) return stream->Break("a second reply", {});
   if (peer.known) stream->Connect(peer);
   if (response->status != STATUS_SUCCESS) {
     if (peer.known) stream->Send({.type = FrameMeta::kRst});

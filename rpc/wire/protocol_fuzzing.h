@@ -4,15 +4,22 @@
 #define FLARE_RPC_WIRE_PROTOCOL_FUZZING_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
 #include "flare/rpc/client_protocol.h"
+#include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server_protocol.h"
+#include "flare/rpc/stream/stream_wire.h"
 #include "flare/rpc/wire/bolt_testing.h"
 #include "flare/rpc/wire/protocol_testing.h"
 #include "glog/logging.h"
@@ -83,11 +90,83 @@ inline std::string Describe(const InboundRequest& request, ParseResult result,
          Describe(request.metadata.get());
 }
 
+// A server that has streams, and notes what comes of each. Clear() before the
+// protocol goes.
+class StreamingSink final : public RecordingSink {
+ public:
+  MethodKind KindOfMethod(std::string_view name, bool) override {
+    return name == "a.B.Run" ? MethodKind::kStreaming : MethodKind::kUnknown;
+  }
+  RefPtr<StreamReceiver> OpenStream(const StreamOpening&,
+                                    std::unique_ptr<StreamWire> wire) override {
+    auto stream = MakeRefCounted<Stream>();
+    if (!wire->Begin(stream)) return nullptr;
+    stream->wire = std::move(wire);
+    streams_.push_back(stream);
+    return stream;
+  }
+
+  // Of a stream that was opened here.
+  static void Answer(StreamReceiver* receiver) {
+    StreamWire& wire = *static_cast<Stream*>(receiver)->wire;
+    wire.Accept();
+    wire.SendCredit(1000);
+    static_cast<void>(
+        wire.SendMessage(OutboundBody(CreateBufferSlow("answer")), false));
+    static_cast<void>(wire.SendEnd(flare::Status()));
+  }
+  void Describe(std::vector<std::string>* streams) const {
+    for (const auto& stream : streams_) streams->push_back(stream->text);
+  }
+  void Clear() {
+    for (const auto& stream : streams_) stream->wire.reset();
+  }
+
+ private:
+  struct Stream final : StreamReceiver {
+    void OnMessage(Buffer&& message, bool last) override {
+      CHECK_LE(message.size(), FuzzLimits().max_packet_size);
+      text += (last ? "\nlast " : "\nmessage ") + FlattenSlow(message);
+    }
+    void OnCompressed(Buffer&& message, CompressionAlgorithm,
+                      std::size_t) override {
+      text += "\ncompressed " + FlattenSlow(message);
+    }
+    void OnPart(Buffer&& part) override {
+      text += "\npart " + FlattenSlow(part);
+    }
+    void OnEnd(const flare::Status& status) override {
+      CHECK(status.ok());  // A client has none.
+      text += "\nend";
+    }
+    void OnCredit(std::size_t bytes) override {
+      text += "\ncredit " + std::to_string(bytes);
+    }
+    void OnWindow(std::size_t bytes) override {
+      text += "\nwindow " + std::to_string(bytes);
+    }
+    void OnReset(const flare::Status& why) override {
+      CHECK(!why.ok());
+      text += "\nreset " + why.message();
+    }
+    void Drop() override {}
+    void OnInputLost(const flare::Status&) override {}
+
+    std::string text = "stream";
+    std::unique_ptr<StreamWire> wire;
+  };
+
+  std::vector<RefPtr<Stream>> streams_;
+};
+
 // Feeds `bytes` in pieces to protocol `index` of the set and answers
 // everything, the last request first.
 inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
                             std::string_view bytes, std::size_t piece) {
-  ServerDriver driver([&](auto* sink) { return set.New(index, sink); });
+  auto owned_sink = std::make_unique<StreamingSink>();
+  StreamingSink& sink = *owned_sink;
+  ServerDriver driver([&](auto* to) { return set.New(index, to); },
+                      std::move(owned_sink));
   Reading reading;
   std::string_view rest = bytes;
   while (!rest.empty() && reading.end == "open") {
@@ -103,6 +182,11 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
   CHECK_LE(driver.in().size(), std::max<std::size_t>(bytes.size(), 1));
   bool answers = false;
   for (std::size_t i = driver.count(); i-- != 0;) {
+    if (StreamReceiver* const stream = driver.request(i).stream.Get();
+        stream != nullptr && driver.result(i) == ParseResult::kOk) {
+      StreamingSink::Answer(stream);
+      continue;
+    }
     driver.Answer(i, "answer");
     answers |= !driver.facts(i).one_way;
     // Every request that can be answered is: nothing else may abort.
@@ -122,6 +206,8 @@ inline Reading ReadAsServer(const ServerProtocolSet& set, std::size_t index,
       CHECK(!driver.request(i).reject_reason.empty());
     }
   }
+  sink.Describe(&reading.messages);
+  sink.Clear();
   if (driver.sink().closed()) reading.end = "closed";
   return reading;
 }
@@ -281,6 +367,8 @@ inline std::vector<std::string> SeedBytes() {
           "PRPC\0\0\0\x1a\0\0\0\x19\x0a\x0a\x0a\x03"
           "a.B\x12\x03Run\x20\x01\x42\x09\x08\x07\x10\x01\x18\x01\xc0\x3e\x40x"
           "STRM\0\0\0\x09\0\0\0\x08\x08\x01\x10\x07\x18\x03\x20\0x"
+          "STRM\0\0\0\x09\0\0\0\x08\x08\x01\x10\x07\x18\x03\x20\x01x"
+          "STRM\0\0\0\x09\0\0\0\x08\x08\x01\x10\x07\x18\x03\x20\0y"
           "STRM\0\0\0\x0a\0\0\0\x0a\x08\x01\x10\x07\x18\x04\x2a\x02\x08\x05"
           "STRM\0\0\0\x09\0\0\0\x09\x08\x01\x10\x07\x18\x02\xc0\x3e\x01"sv),
       bytes("PRPC\0\0\0\x0d\0\0\0\x06\x12\x02\x08\0\x20\x01\x0a\x05hello"sv),

@@ -122,12 +122,14 @@ TEST(ProtocolMutation, SeedsAreValid) {
                                           testing::FuzzLimits());
   ASSERT_TRUE(set);
   std::vector<std::size_t> messages;
+  std::vector<std::string> streams;
   for (const std::string& seed : SeedBytes()) {
     std::size_t count = 0;
     for (std::size_t i = 0; i != set->size(); ++i) {
       for (const auto& message :
            testing::ReadAsServer(*set, i, seed, 1000).messages) {
         if (message != "refused") ++count;
+        if (message.starts_with("stream")) streams.push_back(message);
       }
     }
     for (const std::string& scheme : testing::FuzzedSchemes()) {
@@ -140,8 +142,11 @@ TEST(ProtocolMutation, SeedsAreValid) {
   }
   EXPECT_EQ(messages,
             (std::vector<std::size_t>{1, 2, 1, 1, 1, 1, 2, 2, 1, 1, 1, 1, 1,
-                                      1, 2, 2, 0, 1, 1, 1, 0, 1, 1, 2, 0, 1,
+                                      1, 2, 2, 0, 1, 1, 1, 2, 1, 1, 2, 0, 1,
                                       1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1}));
+  EXPECT_EQ(streams, std::vector<std::string>{
+                         "stream\nmessage x\nmessage x\npart x\nmessage "
+                         "y\ncredit 5\nend"});
 }
 
 }  // namespace

@@ -134,7 +134,9 @@ class ServerDriver {
 
   // `make` is called with the sink and returns the protocol.
   template <class Make>
-  explicit ServerDriver(Make&& make) : protocol_(make(&sink_)) {}
+  explicit ServerDriver(Make&& make, std::unique_ptr<RecordingSink> sink =
+                                         std::make_unique<RecordingSink>())
+      : sink_(std::move(sink)), protocol_(make(sink_.get())) {}
 
   // Adds bytes, in pieces, and cuts what can be cut. Returns what the last Cut
   // said.
@@ -164,7 +166,7 @@ class ServerDriver {
     InboundRequest& request = received_[i]->request;
     switch (received_[i]->result) {
       case ParseResult::kClose:
-        sink_.Abort(flare::Status(STATUS_IO_ERROR, request.reject_reason));
+        sink_->Abort(flare::Status(STATUS_IO_ERROR, request.reject_reason));
         return;
       case ParseResult::kReject:
         protocol_->WriteRejection(request);
@@ -193,7 +195,7 @@ class ServerDriver {
     for (; answered_ != received_.size(); ++answered_) Answer(answered_, body);
   }
 
-  RecordingSink& sink() { return sink_; }
+  RecordingSink& sink() { return *sink_; }
   ServerProtocol& protocol() { return *protocol_; }
   Buffer& in() { return in_; }
   const std::string& error() const { return error_; }
@@ -212,7 +214,7 @@ class ServerDriver {
     }
   }
 
-  RecordingSink sink_;
+  const std::unique_ptr<RecordingSink> sink_;
   std::unique_ptr<ServerProtocol> protocol_;
   Buffer in_;
   std::vector<std::unique_ptr<Received>> received_;

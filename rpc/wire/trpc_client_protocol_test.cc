@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "flare/rpc/wire/client_protocol_testing.h"
+#include "flare/rpc/wire/stop_notice.h"
 #include "flare/rpc/wire/trpc_meta.h"
 #include "flare/rpc/wire/trpc_protocol.h"
 #include "gtest/gtest.h"
@@ -175,6 +176,20 @@ TEST_F(TrpcClient, FailsTheCallOfAMalformedResponse) {
     EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
     EXPECT_EQ(response.description, c.text);
   }
+}
+
+// It answers no call.
+TEST_F(TrpcClient, TakesTheNoticeOfAStop) {
+  TrpcResponseMeta meta;
+  meta.notice = kStopNotice;
+  std::string bytes(TrpcResponseSize(meta), '\0');
+  EncodeTrpcResponse(meta, bytes.data());
+  InboundResponse response;
+  ASSERT_EQ(Cut(Frame(bytes), &response), CutResult::kMessage);
+  EXPECT_EQ(protocol_->Parse(&response), ParseResult::kOk);
+  EXPECT_TRUE(response.last_on_connection);
+  EXPECT_TRUE(response.is_notice);
+  EXPECT_EQ(response.correlation_id, 0u);
 }
 
 TEST_F(TrpcClient, ClosesOnWhatBelongsToNoCall) {

@@ -357,8 +357,10 @@ class TrpcClientProtocol final
 
   static std::string_view Accept(const TrpcResponseMeta& meta,
                                  InboundResponse* response) {
-    response->last_on_connection =
-        meta.notice == kStopNotice && meta.request_id == 0;
+    if (meta.notice == kStopNotice && meta.request_id == 0) [[unlikely]] {
+      response->last_on_connection = response->is_notice = true;
+      return {};
+    }
     response->status =
         StatusFromTrpc({.ret = meta.ret, .func_ret = meta.func_ret});
     response->description = meta.error_msg;
