@@ -267,6 +267,22 @@ TEST_F(GrpcClientProtocolTest, UnaryCallGoesAndComes) {
   EXPECT_FALSE(broken);
 }
 
+// As literals that are never indexed, each time.
+TEST_F(GrpcClientProtocolTest, SecretsGoToNoTable) {
+  Metadata metadata;
+  ASSERT_TRUE(metadata.Add("authorization", "Bearer abc").ok());
+  ASSERT_TRUE(metadata.Add("x-user", "a").ok());
+  for (std::uint64_t i = 0; i != 2; ++i) {
+    ASSERT_TRUE(Send(i + 1, "hello", [&](OutboundRequest* request) {
+                  request->metadata = &metadata;
+                }).ok());
+    EXPECT_NE(FlattenSlow(sent).find("\x1f\x08"), std::string::npos) << i;
+    Exchange();
+    ASSERT_EQ(server->streams.size(), i + 1);
+    EXPECT_EQ(stream(i)->Field("authorization"), "Bearer abc");
+  }
+}
+
 TEST_F(GrpcClientProtocolTest, RepliesComeInAnyOrder) {
   ASSERT_TRUE(Send(1, "a").ok());
   ASSERT_TRUE(Send(2, "b").ok());

@@ -5,6 +5,7 @@
 
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http/http_text.h"
+#include "flare/rpc/http2/field_text.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -137,7 +138,9 @@ bool GrpcClientSession::Open(Call* call, std::string_view path,
     for (const Metadata::Entry entry : *metadata) {
       std::string scratch;
       texts.emplace_back(GrpcFieldValue(entry, &scratch));
-      fields_.push_back({entry.name, texts.back()});
+      fields_.push_back({entry.name, texts.back(),
+                         IsSecretField(entry.name) ? HpackIndexing::kNever
+                                                   : HpackIndexing::kAdd});
     }
   }
   // From here on the session sees to a lack of memory itself.

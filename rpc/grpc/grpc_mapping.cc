@@ -153,8 +153,10 @@ std::string EncodeGrpcMessage(std::string_view text) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string encoded;
   encoded.reserve(text.size());
-  for (const char c : text) {
-    if (IsPlainInMessage(c)) {
+  for (std::size_t i = 0; i != text.size(); ++i) {
+    const char c = text[i];
+    const bool at_edge = i == 0 || i + 1 == text.size();
+    if (IsPlainInMessage(c) && !(c == ' ' && at_edge)) {
       encoded += c;
       continue;
     }
@@ -308,10 +310,10 @@ bool IsGrpcField(std::string_view name) {
 std::string_view GrpcFieldValue(Metadata::Entry entry, std::string* scratch) {
   const std::string_view text = MetadataText(entry, scratch);
   if (std::none_of(text.begin(), text.end(), IsGrpcControlByte)) [[likely]]
-    return text;
+    return Trim(text);
   scratch->assign(text);
   std::replace_if(scratch->begin(), scratch->end(), IsGrpcControlByte, ' ');
-  return *scratch;
+  return Trim(*scratch);
 }
 
 void GrpcMetadataReader::Add(std::string_view name, std::string_view value) {

@@ -51,7 +51,8 @@ std::optional<std::int64_t> ParseGrpcTimeout(std::string_view text);
 
 // --- grpc-message ---
 
-// Printable ASCII as it is, except '%'; %XX for all other bytes.
+// Printable ASCII as it is, except '%', and blanks at the begin and the end,
+// which no field may have; %XX for all other bytes.
 std::string EncodeGrpcMessage(std::string_view text);
 // The reverse. A '%' without two hexadecimal digits is taken as it is.
 std::string DecodeGrpcMessage(std::string_view text);
@@ -142,7 +143,8 @@ class GrpcMessageCutter {
 bool IsGrpcField(std::string_view name);
 
 // Calls add(name, value) for each entry; binary values are base64. Bytes that
-// no field may have, which a received value may, are blanks.
+// no field may have, which a received value may, are blanks, or left out at its
+// begin and its end.
 template <class Add>
 void ForEachGrpcField(const Metadata& metadata, Add&& add);
 // An entry's value as a field's; mostly without a copy, else in *scratch.

@@ -86,6 +86,8 @@ TEST(GrpcMessageText, EncodesAllButPrintableAscii) {
   EXPECT_EQ(EncodeGrpcMessage("no such key: 50% of \"a\""),
             "no such key: 50%25 of \"a\"");
   EXPECT_EQ(EncodeGrpcMessage("\t\xe2\x98\xba\n"), "%09%E2%98%BA%0A");
+  EXPECT_EQ(EncodeGrpcMessage(" cannot open:  "), "%20cannot open: %20");
+  EXPECT_EQ(EncodeGrpcMessage(" "), "%20");
   EXPECT_EQ(DecodeGrpcMessage("%09%e2%98%BA%0A"), "\t\xe2\x98\xba\n");
   EXPECT_EQ(DecodeGrpcMessage("100%"), "100%");
   EXPECT_EQ(DecodeGrpcMessage("%zz %4"), "%zz %4");
@@ -282,6 +284,12 @@ TEST(GrpcMetadata, ControlBytesBecomeBlanks) {
   ASSERT_TRUE(sent.AddReceived("a", "b\r\nc"));
   std::string scratch;
   EXPECT_EQ(GrpcFieldValue(*sent.begin(), &scratch), "b  c");
+  // None is at an edge, where no field may have one.
+  for (const char* value : {" b\n", "\tb", "b  "}) {
+    Metadata edged;
+    ASSERT_TRUE(edged.AddReceived("a", value));
+    EXPECT_EQ(GrpcFieldValue(*edged.begin(), &scratch), "b") << value;
+  }
 }
 
 }  // namespace

@@ -89,7 +89,9 @@ std::vector<Http2Field> Http2Reply::fields() const {
   std::vector<Http2Field> fields{{":status", status_}};
   HttpHeaders::const_iterator field(lines_);
   for (; field != HttpHeaders::const_iterator({}); ++field) {
-    fields.push_back({field->first, field->second});
+    fields.push_back({field->first, field->second,
+                      IsSecretField(field->first) ? HpackIndexing::kNever
+                                                  : HpackIndexing::kAdd});
   }
   return fields;
 }

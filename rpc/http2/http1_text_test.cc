@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -52,6 +53,15 @@ TEST(Http2Reply, HasTheFieldsThatHttp2Has) {
   EXPECT_EQ(
       ToText(Http2Reply(CreateBufferSlow("HTTP/1.1 204 No Content\r\n\r\n"))),
       ":status=204;");
+}
+
+TEST(Http2Reply, HasSecretsThatNoTableIsToHave) {
+  const Http2Reply reply(
+      CreateBufferSlow("HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nX-A: 1\r\n\r\n"));
+  const std::vector<Http2Field> fields = reply.fields();
+  ASSERT_EQ(fields.size(), 3u);
+  EXPECT_EQ(fields[1].indexing, HpackIndexing::kNever);
+  EXPECT_EQ(fields[2].indexing, HpackIndexing::kAdd);
 }
 
 }  // namespace
