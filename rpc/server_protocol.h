@@ -308,6 +308,11 @@ class ServerProtocol {
   // taken off the input before. As Cut, by the reader.
   virtual bool WithinMessage() const { return false; }
 
+  // Of messages that come side by side, within one: whether those that had
+  // begun when this was last true, or before, have come to their ends. By the
+  // reader.
+  virtual bool EarlierMessagesEnded() { return true; }
+
   // Bytes of it that were taken off the input by then, and are kept. By the
   // reader.
   virtual std::size_t KeptOfMessage() const { return 0; }

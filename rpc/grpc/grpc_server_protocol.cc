@@ -20,6 +20,14 @@
 // [GS6] The writer of a reply of plain HTTP that has no room leaves a waiter
 //       with its stream, under lock_. Sent bytes, the stream's end and the
 //       connection's take it out under lock_, and wake it, once.
+// [GS7] Requests that aren't complete are of this round, or earlier ones, which
+//       earlier_ counts. A round ends when there are none of these: so each
+//       request has ended in the round behind its own, or the next one doesn't
+//       begin. A head whose rest is to come is alone: nothing comes beside it.
+// [GS8] Handlers of streaming calls may run on when their streams have closed:
+//       orphans_ counts their wires. Streams that are open have a limit, which
+//       a client that has them end early, by resets or broken messages, would
+//       get around.
 #include "flare/rpc/grpc/grpc_server_protocol.h"
 
 #include <algorithm>
@@ -72,6 +80,13 @@ std::vector<std::pair<std::string, std::string>> GrpcEntriesOf(
   return entries;
 }
 
+// What the entries take in memory: as HPACK counts (RFC 7541, 4.1). On the wire
+// it may be a byte for each.
+std::size_t SizeOf(const Metadata* metadata) {
+  return metadata == nullptr ? 0
+                             : metadata->byte_size() + 32 * metadata->size();
+}
+
 // One less than the calls at which the connection stops reading: it must go on
 // to read the client's window updates while each stream's handler waits for
 // one.
@@ -102,6 +117,8 @@ class GrpcServerProtocol final : public ServerProtocol,
       : ServerProtocol(sink),
         GrpcServerSession(sink),
         limits_(limits),
+        most_orphans_(
+            std::max<std::size_t>(MaxStreams(limits.max_pipeline), 100)),
         site_(uses, limits, this) {}
 
   std::string_view name() const override { return "grpc"; }
@@ -132,6 +149,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   std::size_t KeptOfMessage() const override {
     return kept_.load(std::memory_order_relaxed);
   }
+  bool EarlierMessagesEnded() override;
   bool HasTrailers(const ReplyTicket& ticket) const override {
     const auto& http = ticket.As<HttpTicket>();
     return http.type == kGrpcTicketType || IsDialect(http);
@@ -184,6 +202,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   void OnPong() override;
 
   bool FindMethod(std::string_view path, Stream* stream);
+  void TakeAcceptEncoding(std::string_view list, Stream* stream);
   // Of a request whose head has come.
   void Begin(Stream* stream);
   void TakeMessages(Stream* stream);
@@ -204,6 +223,8 @@ class GrpcServerProtocol final : public ServerProtocol,
   void CreditWriters() FLARE_REQUIRES(lock_);
 
   const Limits limits_;
+  // As many as streams may be open; some have just been answered, as a rule.
+  const std::size_t most_orphans_;
   Http2Site site_;
 
   // The reader's.
@@ -216,6 +237,8 @@ class GrpcServerProtocol final : public ServerProtocol,
   // The list that came last, and what it says.
   std::string accept_encoding_;
   std::uint64_t acceptable_ = 0;
+  std::uint32_t heads_ = 0;     // Which came whole in this round. [GS7]
+  bool earlier_block_ = false;  // The round began within a head.
   InboundRequest* request_ = nullptr;
   std::int32_t complete_ = 0;  // The stream of the request above.
   bool opens_stream_ = false;  // ... which is a streaming call.
@@ -316,6 +339,20 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
   return result;
 }
 
+// [GS7]
+bool GrpcServerProtocol::EarlierMessagesEnded() {
+  ScopedLock guard(lock_);
+  const bool within_block = session_ != nullptr && session_->within_block();
+  const bool same_block = earlier_block_ && within_block && heads_ == 0;
+  if (earlier_ != 0 || same_block) return false;
+  // relaxed: writers have lock_.
+  earlier_ = incomplete_.load(std::memory_order_relaxed);
+  ++round_;
+  earlier_block_ = within_block;
+  heads_ = 0;
+  return true;
+}
+
 void GrpcServerProtocol::Deliver() {
   for (Event& event : events_) {
     switch (event.kind) {
@@ -356,6 +393,8 @@ void GrpcServerProtocol::CreditWriters() {
 }
 
 Http2Stream* GrpcServerProtocol::OnStream() {
+  if (orphans_ >= most_orphans_) [[unlikely]]
+    return nullptr;
   auto* const stream = new Stream(limits_);
   reads_head_ = site_.enabled();
   if (reads_head_) site_.Clear();
@@ -373,8 +412,12 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
     stream->is_post = FieldTextIs(value, "POST");
     stream->is_head = FieldTextIs(value, "HEAD");
   } else if (FieldTextIs(name, "content-type")) {
-    stream->format = ParseGrpcContentType(value);
-    if (stream->format && stream->is_post) reads_head_ = false;
+    if (!std::exchange(stream->has_type, true)) {
+      stream->format = ParseGrpcContentType(value);
+      if (stream->format && stream->is_post) reads_head_ = false;
+    } else if (stream->format && stream->is_post) {
+      return false;  // Nothing may make it a plain request any more.
+    }
   } else if (FieldTextIs(name, "grpc-timeout")) {
     const std::optional<std::int64_t> ns = ParseGrpcTimeout(value);
     stream->bad_timeout = !ns;
@@ -386,16 +429,25 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
   } else if (FieldTextIs(name, "grpc-encoding")) {
     stream->encoding = ParseGrpcEncoding(value);
   } else if (FieldTextIs(name, "grpc-accept-encoding")) {
-    if (value != accept_encoding_) {
-      acceptable_ = ParseGrpcAcceptEncoding(value);
-      accept_encoding_.assign(value.substr(0, kMaxKnownText));
-    }
-    stream->acceptable = acceptable_;
+    TakeAcceptEncoding(value, stream);
   } else if (!FieldTextIs(name, "te") && !FieldTextIs(name, "user-agent")) {
     stream->metadata.Add(name, value);
   }
   if (reads_head_) site_.OnField(name, value);
   return true;
+}
+
+void GrpcServerProtocol::TakeAcceptEncoding(std::string_view list,
+                                            Stream* stream) {
+  if (list.size() > kMaxKnownText) [[unlikely]] {
+    stream->acceptable = ParseGrpcAcceptEncoding(list);
+    return;
+  }
+  if (list != accept_encoding_) {
+    acceptable_ = ParseGrpcAcceptEncoding(list);
+    accept_encoding_.assign(list);
+  }
+  stream->acceptable = acceptable_;
 }
 
 // Sets the stream's method. False: the path names none.
@@ -423,6 +475,7 @@ bool GrpcServerProtocol::FindMethod(std::string_view path, Stream* stream) {
 
 void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
                                    bool /*end*/) {
+  ++heads_;
   if (!trailers) Begin(static_cast<Stream*>(stream));
 }
 
@@ -466,6 +519,8 @@ void GrpcServerProtocol::Begin(Stream* stream) FLARE_NO_THREAD_SAFETY_ANALYSIS {
       Take(stream, Phase::kUnary);
       // Another request may be complete before this one.
       stream->request_metadata = std::move(request_->metadata);
+      stream->metadata_size = SizeOf(stream->request_metadata.get());
+      SetKept(stream, stream->metadata_size);
       return;
   }
 }
@@ -487,7 +542,8 @@ void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
   head.timeout_ms = stream->timeout_ms;
   head.acceptable_compressions = stream->acceptable;
   head.format = *stream->format;
-  request->wire_size = body.size() + stream->method.size();
+  request->wire_size =
+      body.size() + stream->method.size() + SizeOf(request->metadata.get());
   request->body = std::move(body);
 }
 
@@ -559,7 +615,7 @@ void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes)
 // Lets the message that has begun come as a whole.
 void GrpcServerProtocol::Advance(Stream* stream) {
   const std::size_t missing = stream->messages.missing();
-  const std::size_t size = stream->kept + missing;
+  const std::size_t size = stream->kept - stream->metadata_size + missing;
   if (size > limits_.max_packet_size + kGrpcPrefixSize) {
     return Refuse(
         stream, StatusFromGrpc(GrpcCode::kResourceExhausted),
@@ -677,13 +733,14 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
              STATUS_FAILED, by_peer ? "the caller gave the call up"
                                     : "the caller broke the rules of HTTP/2")});
   }
-  if (by_peer && stream->is_call && !stream->status_sent) {
+  if (stream->is_call && !stream->status_sent) {
     left_.insert(stream->id());
     caller_left_ = true;
   }
   if (stream->receiver != nullptr) {
     dropped_.push_back(std::move(stream->receiver));
   }
+  if (stream->has_wire) ++orphans_;
   streams_.Remove(stream);
   delete stream;
 }

@@ -16,10 +16,12 @@
 //                 message, or with several
 //   RESOURCE_EXHAUSTED  a message or metadata beyond the limits
 //   reset, ENHANCE_YOUR_CALM  a head larger than Limits::max_head_size and the
-//                 metadata's together
+//                 metadata's together, or with another content-type behind
+//                 gRPC's
 //
 // Of a connection: fewer than Limits::max_pipeline streams at a time, but one
-// in any case (more are refused), and the floods that Http2Session bounds,
+// in any case (more are refused), as many handlers whose streams have closed,
+// but 100 in any case (likewise), and the floods that Http2Session bounds,
 // which close it.
 //
 // Not here: TLS with ALPN, and upgrades from HTTP/1.1.

@@ -134,6 +134,14 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
     return bytes + std::string(size, 'm');
   }
 
+  // As no client of ours would send it.
+  static std::string Frame(int type, int flags, std::uint32_t id,
+                           std::string_view payload) {
+    return testing::BigEndian(payload.size(), 3) + static_cast<char>(type) +
+           static_cast<char>(flags) + testing::BigEndian(id, 4) +
+           std::string(payload);
+  }
+
   void Open(ClientStream* stream, std::string_view method,
             std::vector<Http2Field> more = {},
             std::string_view type = "application/grpc",
@@ -221,9 +229,13 @@ TEST_F(GrpcServerProtocolTest, KnowsEachOfManyMethods) {
     names.push_back("Method" + std::to_string(i) +
                     std::string(i % 10 == 0 ? 300 : 0, 'x'));
   }
-  const std::vector<std::string> lists = {"gzip", "gzip", "identity",
+  const std::vector<std::string> lists = {"gzip",
+                                          "gzip",
+                                          "identity",
                                           std::string(130, 'x') + ",deflate",
-                                          std::string(130, 'x') + ",gzip"};
+                                          std::string(130, 'x') + ",gzip",
+                                          std::string(128, 'x') + ",gzip",
+                                          std::string(128, 'x')};
   std::vector<std::unique_ptr<ClientStream>> streams;
   for (int i = 0; i != 3 * kMethods; ++i) {
     streams.push_back(std::make_unique<ClientStream>());
@@ -398,6 +410,118 @@ TEST_F(GrpcServerProtocolTest, CountsRequestsThatAreIncomplete) {
   EXPECT_TRUE(requests.empty());
 }
 
+// By their size in memory, however few bytes HPACK makes of them.
+TEST_F(GrpcServerProtocolTest, CountsMetadataOfIncompleteRequests) {
+  const std::string large(3000, 'v');
+  ClientStream streams[3];
+  for (ClientStream& stream : streams) {
+    Open(&stream, "/a.B/Unary", {{"name", large}});
+    Serve();
+  }
+  EXPECT_EQ(protocol->KeptOfMessage(), 3u * (4 + 3000 + 32));
+  for (ClientStream& stream : streams) {
+    client->SendData(&stream, CreateBufferSlow(Message(7)));
+    client->SendEnd(&stream);
+    Serve();
+    ASSERT_FALSE(requests.empty());
+    ASSERT_NE(requests.back()->metadata, nullptr);
+    EXPECT_GE(requests.back()->wire_size, 3000u);
+  }
+  EXPECT_EQ(requests.size(), 3u);
+  EXPECT_EQ(protocol->KeptOfMessage(), 0u);
+  // It doesn't count for the limit of messages.
+  Remake({.max_packet_size = 1000});
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary", {{"name", large}});
+  client->SendData(&stream, CreateBufferSlow(Message(1000)));
+  client->SendEnd(&stream);
+  Serve();
+  EXPECT_EQ(requests.size(), 4u);
+}
+
+// A request that comes, and others beside it that come to their ends, or none.
+TEST_F(GrpcServerProtocolTest, KnowsWhetherEarlierRequestsHaveEnded) {
+  ClientStream slow;
+  Open(&slow, "/a.B/Unary");
+  Serve();
+  EXPECT_TRUE(protocol->EarlierMessagesEnded());
+  client->Ping();
+  Serve();
+  EXPECT_FALSE(protocol->EarlierMessagesEnded());
+  ClientStream next;
+  Open(&next, "/a.B/Unary");
+  for (ClientStream* const other : {&next, &slow}) {
+    ClientStream quick;
+    Open(&quick, "/a.B/Unary");
+    client->SendData(&quick, CreateBufferSlow(Message(1)));
+    client->SendEnd(&quick);
+    Serve();
+    protocol->Write(requests.back()->ticket, {});
+    Serve();
+    EXPECT_TRUE(quick.ended);
+    EXPECT_FALSE(protocol->EarlierMessagesEnded());
+    client->SendData(other, CreateBufferSlow(Message(1)));
+    client->SendEnd(other);
+    Serve();
+    EXPECT_EQ(protocol->EarlierMessagesEnded(), other == &slow);
+  }
+  EXPECT_FALSE(protocol->WithinMessage());
+}
+
+TEST_F(GrpcServerProtocolTest, AHeadInPiecesIsOneRequest) {
+  Serve();
+  const auto feed = [&](std::string_view bytes) {
+    Buffer in = CreateBufferSlow(bytes);
+    InboundRequest request;
+    std::size_t need = 0;
+    EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kHandled);
+    EXPECT_TRUE(protocol->WithinMessage());
+    return protocol->EarlierMessagesEnded();
+  };
+  EXPECT_TRUE(feed(Frame(1, 0, 1, "\x83")));  // HEADERS: POST
+  EXPECT_FALSE(feed(Frame(9, 0, 1, "")));
+  EXPECT_FALSE(feed(Frame(9, 0, 1, "\x86")));  // CONTINUATION: http
+  // Its rest, and another one's begin.
+  EXPECT_TRUE(feed(Frame(9, 4, 1, "\x84\x41\x01h") + Frame(1, 0, 3, "\x83")));
+}
+
+// The first one says whose request it is.
+TEST_F(GrpcServerProtocolTest, ARepeatedContentTypeHidesNoFields) {
+  protocol = NewGrpcServerProtocol({}, &sink, {.plain = true});
+  const auto post = [&](std::string_view first, std::string_view second) {
+    ClientStream stream;
+    EXPECT_TRUE(client->Open(&stream,
+                             {{":method", "POST"},
+                              {":scheme", "http"},
+                              {":path", "/page"},
+                              {":authority", "here"},
+                              {"content-type", first},
+                              {"content-type", second},
+                              {"x-forwarded-for", "there"}},
+                             /*end=*/true));
+    Serve();
+    EXPECT_TRUE(requests.empty());
+    return stream.reset ? "reset" : stream.head;
+  };
+  EXPECT_EQ(post("application/grpc", "text/plain"), "reset");
+  EXPECT_TRUE(
+      post("text/plain", "application/grpc").starts_with(":status=400;"));
+}
+
+// No field may begin or end with a blank.
+TEST_F(GrpcServerProtocolTest, TextsOfFailuresMayEndWithBlanks) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(1)));
+  client->SendEnd(&stream);
+  Serve();
+  Answer(Failure(1234, "cannot open: "));
+  EXPECT_FALSE(stream.reset);
+  EXPECT_NE(stream.head.find("grpc-message=cannot open:%20;"),
+            std::string::npos)
+      << stream.head;
+}
+
 TEST_F(GrpcServerProtocolTest, RefusesWhatItCantServe) {
   const auto head_for = [&](std::string_view path,
                             std::vector<Http2Field> more = {},
@@ -513,6 +637,66 @@ TEST_F(GrpcServerProtocolTest, KnowsCallersThatHaveLeft) {
   protocol->Write(requests[0]->ticket, {});
   EXPECT_EQ(sink.Take(), "");
   EXPECT_FALSE(protocol->CallerLeft(requests[0]->ticket));
+}
+
+// It closes the stream by breaking a rule.
+TEST_F(GrpcServerProtocolTest, CallersWhoseStreamsAreRejectedHaveLeft) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Unary");
+  client->SendData(&stream, CreateBufferSlow(Message(1)));
+  client->SendEnd(&stream);
+  Serve();
+  ASSERT_EQ(requests.size(), 1u);
+  Buffer in = CreateBufferSlow(Frame(8, 0, 1, std::string(4, '\0')));
+  InboundRequest none;
+  std::size_t need = 0;
+  EXPECT_EQ(protocol->Cut(in, &none, &need, &error), CutResult::kHandled);
+  EXPECT_EQ(sink.stops, 1);
+  EXPECT_TRUE(protocol->CallerLeft(requests[0]->ticket));
+  protocol->Write(requests[0]->ticket, {});
+  EXPECT_FALSE(protocol->CallerLeft(requests[0]->ticket));
+}
+
+// Their streams have ended, by what their client has sent, and they run on.
+TEST_F(GrpcServerProtocolTest, HandlersThatRunForNobodyAreBounded) {
+  Remake({.max_pipeline = 3});
+  std::vector<std::unique_ptr<StreamWire>> running;
+  const auto outcome = [&](bool break_it) {
+    ClientStream stream;
+    Open(&stream, "/a.B/Stream");
+    client->SendData(&stream, CreateBufferSlow(Message(1, break_it ? 2 : 0)));
+    client->SendEnd(&stream);
+    Serve();
+    if (sink.wire != nullptr) {
+      if (!break_it) {
+        EXPECT_TRUE(sink.wire->SendEnd(flare::Status()));
+      }
+      running.push_back(std::move(sink.wire));
+      Serve();
+    }
+    return stream.error;
+  };
+  for (int i = 0; i != 100; ++i) {
+    ASSERT_EQ(outcome(/*break_it=*/i % 2 == 0), Http2Error::kNoError) << i;
+  }
+  EXPECT_EQ(running.size(), 100u);
+  EXPECT_EQ(outcome(false), Http2Error::kRefusedStream);
+  running.pop_back();
+  EXPECT_EQ(outcome(false), Http2Error::kNoError);
+  EXPECT_EQ(outcome(false), Http2Error::kRefusedStream);
+  running.clear();
+  // One whose stream is still open is none of them.
+  ClientStream open;
+  Open(&open, "/a.B/Stream");
+  Serve();
+  sink.wire.reset();
+  Serve();
+  EXPECT_EQ(open.error, Http2Error::kCancel);
+  for (int i = 0; i != 100; ++i) {
+    ASSERT_EQ(outcome(false), Http2Error::kNoError) << i;
+  }
+  EXPECT_EQ(outcome(false), Http2Error::kRefusedStream);
+  running.clear();
 }
 
 TEST_F(GrpcServerProtocolTest, CarriesStreams) {

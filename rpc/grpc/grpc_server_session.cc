@@ -8,6 +8,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http2/field_text.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -23,7 +24,9 @@ std::vector<Http2Field> GrpcFieldsOf(
   std::vector<Http2Field> fields;
   fields.reserve(entries.size());
   for (const auto& [name, value] : entries) {
-    fields.push_back({name, value, HpackIndexing::kOmit});
+    fields.push_back(
+        {name, value,
+         IsSecretField(name) ? HpackIndexing::kNever : HpackIndexing::kOmit});
   }
   return fields;
 }
@@ -54,6 +57,7 @@ void GrpcServerSession::Take(Stream* stream, Phase phase) {
   // relaxed: as in SetKept().
   incomplete_.store(incomplete_.load(std::memory_order_relaxed) + 1,
                     std::memory_order_relaxed);
+  stream->round = round_;
   stream->phase = phase;
 }
 
@@ -63,6 +67,7 @@ void GrpcServerSession::Leave(Stream* stream, Phase phase) {
     // relaxed: as in SetKept().
     incomplete_.store(incomplete_.load(std::memory_order_relaxed) - 1,
                       std::memory_order_relaxed);
+    if (stream->round != round_) --earlier_;
   }
   SetKept(stream, 0);
   stream->phase = phase;

@@ -94,11 +94,14 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   bool is_post = false;
   bool is_head = false;
   bool has_path = false;
+  bool has_type = false;
   bool bad_timeout = false;
   bool head_sent = false;
   bool status_sent = false;
-  bool ended = false;    // By the peer.
-  bool is_call = false;  // Unary, and running.
+  bool ended = false;       // By the peer.
+  bool is_call = false;     // Unary, and running.
+  bool has_wire = false;    // A GrpcServerWire.
+  std::uint32_t round = 0;  // In which the request began. [GS7]
   std::optional<PayloadFormat> format;
   std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
   std::uint32_t timeout_ms = 0;
@@ -109,7 +112,8 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   GrpcMessageCutter messages;
   GrpcMetadataReader metadata;
   std::unique_ptr<Metadata> request_metadata;  // Of a unary call.
-  std::size_t kept = 0;       // Bytes of an incomplete message.
+  std::size_t metadata_size = 0;               // Of the above, in kept.
+  std::size_t kept = 0;       // Bytes of an incomplete request.
   std::size_t advanced = 0;   // Granted before the receiver did.
   std::size_t ungranted = 0;  // Received.
   std::size_t counted = 0;    // Of a reply that waits: by the server.
@@ -143,7 +147,7 @@ class GrpcServerSession {
 
   // The functions below are for those who have lock_.
 
-  // Bytes of an incomplete message that are kept.
+  // Bytes of an incomplete request that are kept.
   void SetKept(Stream* stream, std::size_t bytes);
   // The request of a stream begins, whose end is waited for; or is over.
   void Take(Stream* stream, Phase phase);
@@ -168,6 +172,9 @@ class GrpcServerSession {
   ReplySink* const output_;
   std::atomic<std::size_t> kept_{0};
   std::atomic<std::size_t> incomplete_{0};  // Unary requests.
+  std::size_t earlier_ = 0;                 // Of these. [GS7]
+  std::uint32_t round_ = 0;
+  std::size_t orphans_ = 0;  // [GS8]
   mutable ThreadMutex lock_;
   std::unique_ptr<Http2Session> session_;  // [GS1]
   std::vector<Http2Field> joined_;         // See Join().

@@ -34,7 +34,11 @@ class GrpcServerWire final : public StreamWire {
     RefPtr<StreamReceiver> dropped;
     ScopedLock guard(session_->lock_);
     GrpcServerStream* const stream = session_->Find(id_);
-    if (stream == nullptr) return;
+    if (stream == nullptr) {
+      if (begun_) --session_->orphans_;  // [GS8]
+      return;
+    }
+    stream->has_wire = false;
     dropped = std::move(stream->receiver);
     session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
     if (!stream->status_sent) {
@@ -48,6 +52,7 @@ class GrpcServerWire final : public StreamWire {
     GrpcServerStream* const stream = session_->Find(id_);
     if (stream == nullptr || session_->closed_) return false;
     stream->receiver = std::move(receiver);
+    stream->has_wire = begun_ = true;
     return true;
   }
 
@@ -144,6 +149,7 @@ class GrpcServerWire final : public StreamWire {
   const std::int32_t id_;
   GrpcServerSession* const session_;
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
+  bool begun_ = false;      // Its stream is told.
   std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
   std::vector<std::pair<std::string, std::string>> initial_;
   std::vector<std::pair<std::string, std::string>> trailing_;

@@ -284,6 +284,7 @@ void ServerConnection::NoteIncomplete(bool within, bool begins,
     return;
   }
   heard_ = true;
+  begins = begins && protocols_[speaking_]->EarlierMessagesEnded();
   progress_ += static_cast<std::uint32_t>(std::min(arrived, kProgress));
   if (before != 0 && !begins && progress_ < kProgress) return;
   progress_ = 0;

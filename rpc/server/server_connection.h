@@ -200,8 +200,9 @@ class ServerConnection final : public io::StreamHandler,
   void CountEnd(const flare::Status& why);
   // Keeps message_began_ns_: since when the message that isn't complete yet has
   // been coming in. `within`: there is one, and reading goes on. `begins`:
-  // messages were cut off before it, so its time begins now, as it does
-  // whenever 64 KiB more have `arrived`.
+  // messages were cut off before it, so its time begins now, unless others that
+  // came beside these are still incomplete, as it does whenever 64 KiB more
+  // have `arrived`.
   void NoteIncomplete(bool within, bool begins, std::size_t arrived,
                       std::int64_t now_ns);
 

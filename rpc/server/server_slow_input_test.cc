@@ -8,6 +8,7 @@
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_input_fixture.h"
 #include "glog/logging.h"
@@ -26,14 +27,14 @@ class SlowInputTest : public ServerInputTest {
     server_options().maximum_packet_size = 1000;
   }
 
-  // Sends `bytes` and then a byte now and then. What comes until the server
+  // Sends `bytes` and then `more` now and then. What comes until the server
   // ends the connection.
-  std::string Trickle(const std::string& bytes) {
+  std::string Trickle(const std::string& bytes, const std::string& more = "1") {
     RawClient client(endpoint());
     client.Send(bytes);
     std::atomic<bool> ended{false};
     std::thread sender([&] {
-      while (!ended && client.TrySend("1")) {
+      while (!ended && client.TrySend(more)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(40));
       }
     });
@@ -55,6 +56,28 @@ TEST_F(SlowInputTest, EndsItsConnection) {
   EXPECT_EQ(Trickle(post + "Transfer-Encoding: chunked\r\n\r\n384\r\n"), "");
   EXPECT_TRUE(RawClient(endpoint()).AtEnd());  // Sends nothing at all.
   EXPECT_EQ(Final().connections_slow, 6u);
+}
+
+// Whole frames come, and no request to its end, or not the first one.
+TEST_F(SlowInputTest, EndsItThoughOthersComeBesideIt) {
+  StartServer({"flare", "grpc", "http"});
+  const auto frame = [](int type, int flags, int id,
+                        const std::string& payload) {
+    std::string bytes(Http2Session::kFrameHeaderSize, '\0');
+    bytes[2] = static_cast<char>(payload.size());
+    bytes[3] = static_cast<char>(type);
+    bytes[4] = static_cast<char>(flags);
+    bytes[8] = static_cast<char>(id);
+    return bytes + payload;
+  };
+  const std::string begin =
+      std::string(Http2Session::kPreface) + frame(4, 0, 0, "");
+  const std::string head = "\x83\x86\x84\x41\x01h";  // POST http://h/
+  const std::string ping = frame(6, 0, 0, std::string(8, 'p'));
+  EXPECT_NE(Trickle(begin + frame(1, 4, 1, head), ping), "");
+  EXPECT_NE(Trickle(begin + frame(1, 4, 1, head), frame(0, 0, 1, "1")), "");
+  EXPECT_NE(Trickle(begin + frame(1, 0, 1, head), frame(9, 0, 1, "")), "");
+  EXPECT_EQ(Final().connections_slow, 3u);
 }
 
 TEST_F(SlowInputTest, IsToldFromNothingAtAll) {
