@@ -128,7 +128,9 @@ void BackendGroup::NoteChecks(BackendState* state, bool healthy) {
                std::numeric_limits<std::int64_t>::max());
 }
 
+// What it failed before isn't held against it.
 void BackendGroup::Readmit(BackendState* state, std::int64_t now_ns) {
+  state->CloseWindow();
   slow_start_ns_ > 0 ? state->Recover(now_ns) : state->SetWell();
 }
 
@@ -248,11 +250,14 @@ std::int64_t BackendGroup::SlowFrom() const {
       means.push_back(member.state->pace.mean_ns());
     }
   }
-  if (means.empty()) return std::numeric_limits<std::int64_t>::max();
-  return std::max<std::int64_t>(
-      options_.slow_from.count(),
-      static_cast<std::int64_t>(LowerMedian(std::move(means)) *
-                                options_.latency_factor));
+  constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
+  if (means.empty()) return kNever;
+  const double slow_ns =
+      LowerMedian(std::move(means)) * options_.latency_factor;
+  return slow_ns < 0x1p63
+             ? std::max<std::int64_t>(options_.slow_from.count(),
+                                      static_cast<std::int64_t>(slow_ns))
+             : kNever;
 }
 
 // False: as many as may be are ejected.

@@ -197,6 +197,25 @@ TEST_F(BackendGroupTest, EjectsNobodyForFewCalls) {
   EXPECT_TRUE(Ejected(five[3]));
 }
 
+TEST_F(BackendGroupTest, ForgetsTheFailuresOfBeforeAnEjection) {
+  const Backends five = group_.Update(MakePeers(0, 5));
+  Calls(5, five[0], Verdict::kSilent);
+  Call(five[0], Verdict::kSilent);  // Under way at the ejection.
+  Pass(1000);
+  ASSERT_EQ(Admit(five[0]), Admission::kProbe);
+  Call(five[0], Verdict::kAnswered, 1, /*probe=*/true);
+  Pass(1000);
+  Calls(10, five[0], Verdict::kAnswered);
+  for (std::size_t i = 1; i != 5; ++i) Calls(50, five[i], Verdict::kAnswered);
+  group_.Review(now_);
+  EXPECT_FALSE(Ejected(five[0]));
+  Pass(1000);
+  Calls(5, five[0], Verdict::kFailed);  // Those of after it count.
+  for (std::size_t i = 1; i != 5; ++i) Calls(50, five[i], Verdict::kAnswered);
+  group_.Review(now_);
+  EXPECT_TRUE(Ejected(five[0]));
+}
+
 // What is usual must be known before.
 TEST_F(BackendGroupTest, EjectsByLatencyAgainstTheOthers) {
   const Backends five = group_.Update(MakePeers(0, 5));
@@ -250,6 +269,52 @@ TEST_F(BackendGroupTest, CallsThatDoNotEndAreSlow) {
   review();
   EXPECT_TRUE(Ejected(two[1]));
   EXPECT_EQ(two[1].state()->reason(), EjectionReason::kSlow);
+}
+
+// Also if it was noticed while it was under way.
+TEST_F(BackendGroupTest, ASlowCallCountsOnce) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  const auto review = [&](std::int64_t ms) {
+    Pass(ms);
+    group_.Review(now_);
+  };
+  for (const Backend& backend : two) Calls(20, backend, Verdict::kAnswered);
+  review(100);
+  for (int i = 0; i != 10; ++i) two[1].state()->Begin();
+  review(100);
+  review(100);
+  ASSERT_EQ(two[1].state()->pace.calls(), 10);
+  const auto end = [&](int calls) {
+    for (int i = 0; i != calls; ++i) {
+      group_.End(two[1].state(), Verdict::kAnswered, 200 * kNsPerMs, now_,
+                 /*probe=*/false);
+    }
+  };
+  end(10);
+  Calls(19, two[1], Verdict::kAnswered);  // Ten of 29 are slow.
+  review(1);
+  EXPECT_EQ(group_.ejected(), 0);
+  // Those that nobody noticed before count at their end.
+  for (int i = 0; i != 20; ++i) two[1].state()->Begin();
+  end(20);
+  review(1);
+  EXPECT_EQ(group_.ejected(), 1);
+}
+
+TEST_F(BackendGroupTest, NoCallIsSlowByAHugeFactor) {
+  options_.latency_factor = 1e13;
+  BackendGroup group(options_);
+  const Backends two = group.Update(MakePeers(0, 2));
+  for (const std::int64_t ms : {1, 1, 1000}) {
+    for (int i = 0; i != 40; ++i) {
+      two[i % 2].state()->Begin();
+      group.End(two[i % 2].state(), Verdict::kAnswered,
+                (i % 2 == 0 ? 1 : ms) * kNsPerMs, now_, /*probe=*/false);
+    }
+    Pass(100);
+    group.Review(now_);
+  }
+  EXPECT_EQ(group.ejected(), 0);
 }
 
 TEST_F(BackendGroupTest, ASlowAnswerDoesNotBringASlowServerBack) {

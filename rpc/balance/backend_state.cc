@@ -138,6 +138,7 @@ void BackendState::Eject(EjectionReason reason, std::int64_t retry_at_ns) {
   reason_.store(reason, std::memory_order_relaxed);
   silent_in_row_.store(0, std::memory_order_relaxed);
   mode_.store(Mode::kEjected, std::memory_order_relaxed);
+  CloseWindow();
   ejections_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -55,10 +55,11 @@ class Pace {
   Window window_;
   Window before_;
   double mean_ns_ = 0;
-  // Calls that had begun at a time, and how many of them hadn't ended later.
+  // Calls that had begun at a time.
   std::int64_t marked_at_ns_ = 0;
   std::uint64_t begun_at_mark_ = 0;
-  std::uint64_t unended_ = 0;
+  // How many count as slow, and haven't ended yet.
+  std::uint64_t counted_unended_ = 0;
 };
 
 }  // namespace flare::rpc
