@@ -19,8 +19,9 @@
 //        the limit, in which only calls count that have begun in it. The first
 //        epochs are shorter, as a server may start under load. Where few calls
 //        end, an epoch lasts for kEpochWindows windows, and the probe for a
-//        tenth of the epoch; if these are fewer than kProbeSamples, the base
-//        stays.
+//        tenth of the time that so many take while as many calls are under way
+//        as at the last one's peak (Little's law: pauses don't count). If fewer
+//        than kProbeSamples end, the base stays.
 //  [AL6] If calls take as long with a quarter of the limit as at its height
 //        before it fell, no queue makes them slow: the server's database, for
 //        example, has become slow. The base is then measured anew.
@@ -43,7 +44,7 @@ constexpr std::int64_t kProbesInEpoch = 10;
 // So many windows make an epoch, even if it is over before. Otherwise a window
 // of a server with few calls would be longer than an epoch, and the limit would
 // never change.
-constexpr int kEpochWindows = 5;
+constexpr int kEpochWindows = 6;
 // So many calls of a probe make a mean.
 constexpr std::uint64_t kProbeSamples = 5;
 
@@ -109,17 +110,18 @@ void AdaptiveLimit::Close(std::int64_t now_ns) {
 
 void AdaptiveLimit::BeginEpoch(const Window& window) {
   const bool first = epoch_end_ns_ == 0;
-  most_probe_ns_ =
-      std::max(window.now_ns - epoch_began_ns_, kEpochNs) / kProbesInEpoch;
-  epoch_began_ns_ = window.now_ns;
   epoch_end_ns_ = window.now_ns + epoch_ns_;
-  windows_left_ = kEpochWindows;
+  windows_left_ = kEpochWindows - 1;
   if (first) return;
   epoch_ns_ = std::min(epoch_ns_ * 2, kEpochNs);
   last_epoch_min_ns_ = epoch_min_ns_;
   epoch_min_ns_ = static_cast<double>(window.mean_ns);
   if (static_cast<double>(window.peak) < height_) return;
   probing_ = true;  // [AL5]
+  const double epoch_ns = static_cast<double>(window.mean_ns) * kSamples *
+                          kEpochWindows / static_cast<double>(window.peak);
+  most_probe_ns_ =
+      std::max(static_cast<std::int64_t>(epoch_ns), kEpochNs) / kProbesInEpoch;
   ignored_before_ns_.store(window.now_ns, std::memory_order_relaxed);
 }
 

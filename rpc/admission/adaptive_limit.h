@@ -89,7 +89,6 @@ class alignas(kCacheLine) AdaptiveLimit {
   double epoch_min_ns_ = 0;
   double last_epoch_min_ns_ = 0;  // 0: none.
   std::int64_t epoch_ns_ = kNsPerSecond;
-  std::int64_t epoch_began_ns_ = 0;
   std::int64_t epoch_end_ns_ = 0;
   int windows_left_ = 0;  // Before the next epoch may begin.
   std::int64_t most_probe_ns_ = 0;

@@ -38,6 +38,9 @@ class Simulation {
   // How long a worker takes for a call, in the mean.
   void set_service_ns(std::int64_t ns) { service_ns_ = ns; }
 
+  // No calls come.
+  void Pause(std::int64_t duration_ns) { now_ns_ += duration_ns; }
+
   // Offers so many calls per second for a while; counts those of the latter
   // half.
   Result Run(double per_second, std::int64_t duration_ns) {
@@ -176,6 +179,22 @@ TEST(AdaptiveLimit, KeepsLowWhereFewCallsEnd) {
     EXPECT_LT(result.p99_ms, 5000);
     EXPECT_LT(result.limit, 100);
   }
+}
+
+// An hour without calls doesn't make a probe of six minutes.
+TEST(AdaptiveLimit, APauseDoesNotMakeAProbeLong) {
+  constexpr int kStepSeconds = 5;
+  Simulation simulation(40);
+  simulation.set_service_ns(30 * kNsPerSecond);
+  const double height = simulation.Run(4, 3000 * kNsPerSecond).limit;
+  simulation.Pause(3600 * kNsPerSecond);
+  int low_seconds = 0;
+  for (int i = 0; i != 600; i += kStepSeconds) {
+    const auto result = simulation.Run(4, kStepSeconds * kNsPerSecond);
+    if (result.limit < height / 2) low_seconds += kStepSeconds;
+  }
+  EXPECT_GT(low_seconds, 0);
+  EXPECT_LT(low_seconds, 90);
 }
 
 TEST(AdaptiveLimit, GrowsWithItsUse) {
