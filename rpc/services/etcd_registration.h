@@ -80,7 +80,9 @@ class EtcdRegistration final : public Server::Listener {
 
   // Takes the server out of etcd, if it is there, and waits for the leave time.
   // Blocks the fiber or thread, for a second more if etcd doesn't answer: then
-  // the lease runs out by itself, and the log says so. No effect a second time.
+  // the lease runs out by itself, and the log says so. If etcd is slow and has
+  // forgotten the user's token, four calls may take a second each. No effect a
+  // second time.
   // Server::Stop() calls this if the object is a listener of the server.
   void Stop();
 

@@ -125,7 +125,7 @@ class EtcdServers final : public rpc::ListResolution {
     int gaps = 0;
     while (!stop_.stop_requested()) {
       if (!listed_ && !List(LookUpAside)) break;
-      const Watched watched = Watch();
+      const Watched watched = Watch(/*again=*/gaps != 0);
       listed_ = watched == Watched::kNothing;
       // One gap after the other may be a member that is behind: it needs time.
       gaps = watched == Watched::kGap ? gaps + 1 : 0;
@@ -163,8 +163,8 @@ class EtcdServers final : public rpc::ListResolution {
     return true;
   }
 
-  // Follows changes from next_revision_ on.
-  Watched Watch() {
+  // Follows changes from next_revision_ on. `again`: after a gap.
+  Watched Watch(bool again) {
     if (const flare::Status status = client_.LogIn(stop_.get_token());
         !status.ok()) {
       return FailWatch(status.ToString());
@@ -190,9 +190,11 @@ class EtcdServers final : public rpc::ListResolution {
       answered = true;
       if (response.compact_revision() != 0) return Watched::kGap;
       if (response.canceled()) {
-        // etcd 3.4 says "permission denied" of tokens that it doesn't know.
-        return client_.ForgetToken() ? Watched::kGap
-                                     : FailWatch(response.cancel_reason());
+        // etcd 3.4 says "permission denied" of tokens that it doesn't know. If
+        // the next token doesn't help, it is the user that it denies.
+        return !again && client_.ForgetToken()
+                   ? Watched::kGap
+                   : FailWatch(response.cancel_reason());
       }
       // etcd may have another history, or this member be behind the others.
       if (response.header().revision() < next_revision_ - 1) {
@@ -203,7 +205,7 @@ class EtcdServers final : public rpc::ListResolution {
       reader.SetExpiration(std::chrono::nanoseconds(TermNs()));
     }
     if (reader.error() != StreamError::Timeout) {
-      if (client_.ForgetToken(reader.status())) return Watched::kGap;
+      if (!again && client_.ForgetToken(reader.status())) return Watched::kGap;
       return FailWatch(reader.status().ok() ? "the watch has ended"
                                             : reader.status().ToString());
     }

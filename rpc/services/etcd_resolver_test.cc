@@ -1,6 +1,7 @@
 #include "flare/rpc/services/etcd_resolver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -210,6 +211,71 @@ TEST_F(EtcdResolverTest, NeedsAddressesAndKeys) {
     EXPECT_NE(found.error().message().find("10.0.0.1:2379"), std::string::npos)
         << found.error().message();
   }
+}
+
+class OneServer : public etcdserverpb::SyncKV {
+  void Range(const etcdserverpb::RangeRequest&,
+             etcdserverpb::RangeResponse* response,
+             RpcServerController*) override {
+    auto* const pair = response->add_kvs();
+    pair->set_key("/test/a");
+    pair->set_value("10.0.0.1:1");
+  }
+};
+
+class AnyUser : public etcdserverpb::SyncAuth {
+ public:
+  std::atomic<int> log_ins{0};
+
+ private:
+  void Authenticate(const etcdserverpb::AuthenticateRequest&,
+                    etcdserverpb::AuthenticateResponse* response,
+                    RpcServerController*) override {
+    response->set_token("token." + std::to_string(++log_ins));
+  }
+};
+
+class NoWatches : public etcdserverpb::SyncWatch {
+  void Watch_(StreamReader<etcdserverpb::WatchRequest> reader,
+              StreamWriter<etcdserverpb::WatchResponse> writer,
+              RpcServerController*) override {
+    static_cast<void>(reader.Read());
+    etcdserverpb::WatchResponse response;
+    response.set_created(true);
+    response.set_canceled(true);
+    response.set_cancel_reason("no watches here");
+    static_cast<void>(writer.WriteLast(response));
+  }
+};
+
+// An etcd, or a proxy before it, that lists servers, but tells nobody of
+// changes.
+TEST_F(EtcdResolverTest, SaysWhyAUserIsToldOfNoChanges) {
+  AnyUser users;
+  Server server(Server::Options{.service_name = "etcd"});
+  server.AddProtocol("grpc");
+  server.AddService(std::make_unique<OneServer>());
+  server.AddService(&users);
+  server.AddService(std::make_unique<NoWatches>());
+  server.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(server.Start());
+  ASSERT_TRUE(RegisterEtcdResolver(
+      {.name = "etcd-user",
+       .user = EtcdUser{
+           .name = "alice", .password = "secret", .allow_plaintext = true}}));
+  const auto found =
+      rpc::ResolveName("etcd-user", server.endpoint().ToString() + "/test/");
+  ASSERT_TRUE(found) << found.error().ToString();
+  rpc::NameResolution* const resolution = found->get();
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    static_cast<void>(resolution->Version());
+    std::this_thread::sleep_for(1ms);
+    return resolution->Failure().message().find("no watches here") !=
+           std::string::npos;
+  })) << resolution->Failure().message();
+  EXPECT_EQ(resolution->Peers().size(), 1);
+  // The first cancellation may be for an old token.
+  EXPECT_GE(users.log_ins, 2);
 }
 
 }  // namespace
