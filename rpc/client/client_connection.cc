@@ -50,6 +50,8 @@ constexpr std::chrono::seconds kAskAgainAfter{2};
 
 // Why it is closed if the server takes no more calls on it.
 constexpr char kThrough[] = "the server ended it with its last reply";
+// Why a server that never answered anything may have closed it.
+constexpr char kMaybeTls[] = " (does it expect TLS?)";
 
 io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
   io::StreamConnection::Options options;
@@ -302,6 +304,9 @@ void ClientConnection::OnClosed(const flare::Status& why) {
 
 // Sets close_reason_, if Close() hasn't, and counts the end; returns it.
 flare::Status ClientConnection::DecideCloseReason(const flare::Status& why) {
+  // ESHUTDOWN: in good order, but without a word.
+  const bool maybe_tls = connected_ && why.code() == ESHUTDOWN &&
+                         settings().tls == nullptr && !set_->proven();
   ScopedLock guard(lock_);
   if (!close_reason_.ok()) return close_reason_;  // It was our own Close().
   CountClientEvent(connected_ ? ClientEvent::kBroken : ClientEvent::kFailed);
@@ -311,7 +316,8 @@ flare::Status ClientConnection::DecideCloseReason(const flare::Status& why) {
   try {
     close_reason_ =
         flare::Status(code, connected_ ? "connection to " + peer().ToString() +
-                                             " broke: " + why.message()
+                                             " broke: " + why.message() +
+                                             (maybe_tls ? kMaybeTls : "")
                                        : why.message());
   } catch (const std::bad_alloc&) {  // Without a text.
   }

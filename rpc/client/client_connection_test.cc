@@ -100,6 +100,32 @@ TEST_F(ClientConnectionTest, BreakingFailsAllCallsOnIt) {
   }
 }
 
+// A plain client that speaks to a port for TLS sees no more than that.
+TEST_F(ClientConnectionTest, AServerThatNeverAnsweredMayExpectTls) {
+  for (const bool answered_before : {false, true}) {
+    RawServer server;
+    RpcChannel channel(server.uri());
+    std::thread serving([&] {
+      auto peer = server.Accept();
+      if (answered_before) peer->Reply(peer->ReadRequest()->id, "pong");
+      peer->ReadRequest();  // Never answered.
+    });
+    if (answered_before) {
+      EXPECT_EQ(CallOnce(&channel), STATUS_SUCCESS);
+    }
+    std::string text;
+    EXPECT_EQ(CallOnce(&channel, &text), STATUS_IO_ERROR);
+    EXPECT_NE(
+        text.find(server.endpoint().ToString() + " closed the connection"),
+        std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("(does it expect TLS?)") == std::string::npos,
+              answered_before)
+        << text;
+    serving.join();
+  }
+}
+
 // A connection that has brought replies is replaced at once when it breaks.
 TEST_F(ClientConnectionTest, NextCallOpensANewOne) {
   RawServer server;

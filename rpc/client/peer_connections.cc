@@ -466,9 +466,15 @@ void PeerConnections::CountConnections() {
 
 void PeerConnections::OnProven() {
   ScopedLock guard(lock_);
+  proven_ = true;
   failures_ = 0;
   // relaxed: a hint, apart from lock_.
   retry_at_ns_.store(0, std::memory_order_relaxed);
+}
+
+bool PeerConnections::proven() const {
+  ScopedLock guard(lock_);
+  return proven_;
 }
 
 // False: it wasn't in.

@@ -100,6 +100,8 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   void OnConnected(ClientConnection* connection);
   // The server has answered, be it too late: it is well.
   void OnProven();
+  // Whether that was ever called.
+  bool proven() const;
   // The server has shown that streams may share connections with calls.
   void NoteStreamsCanShare() {
     // relaxed, both: a fact that doesn't change, for streams to come.
@@ -188,6 +190,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   std::uint64_t turn_began_ FLARE_GUARDED_BY(lock_) = 0;
   std::uint32_t until_look_ FLARE_GUARDED_BY(lock_) = 1;  // For a better one.
   bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
+  bool proven_ FLARE_GUARDED_BY(lock_) = false;
   // Of attempts that failed, one after the other.
   unsigned failures_ FLARE_GUARDED_BY(lock_) = 0;
   flare::Status last_failure_ FLARE_GUARDED_BY(lock_);
