@@ -1,11 +1,10 @@
 // Rules:
 //  [HS1] An entry is in going_on_ from Begin() to End(), or until it is asked
-//  to
-//        make way; in waiting_ from a BeginStep() that was false until it gets
-//        its turn. Its owner doesn't end it while it waits.
+//        to make way; in waiting_ from a BeginStep() that was false until it
+//        gets its turn. Its owner doesn't end it while it waits.
 //  [HS2] A turn that ends passes on to the first that waits: steps_ changes
-//  only
-//        where nobody waits. So nobody waits while fewer steps run than may.
+//        only where nobody waits. So nobody waits while fewer steps run than
+//        may.
 //  [HS3] lock_ is held for the lists only. OnTurn(), and the function that ends
 //        the oldest, run other code of the owner and are called without it. An
 //        entry that waits can't end before its turn; the function holds a
@@ -37,8 +36,8 @@ bool Handshakes::MakeRoom() {
     const ScopedLock guard(lock_);
     Entry* const oldest = going_on_.Front();
     if (oldest == nullptr) return false;
+    end_oldest = oldest->MakeWay();  // First, as it might throw.
     going_on_.Remove(oldest);
-    end_oldest = oldest->MakeWay();
   }
   end_oldest();  // [HS3]
   return true;

@@ -130,7 +130,9 @@ struct InboundRequest {
   // Set (not STATUS_SUCCESS) if the request is refused by the protocol.
   int reject_status = STATUS_SUCCESS;
   std::string reject_reason;
-  std::size_t wire_size = 0;  // bytes the message took on the wire
+  // Bytes that the message took on the wire; valid after Cut. They count in the
+  // server's memory for requests.
+  std::size_t wire_size = 0;
   // The stream of a streaming call. It has the call's messages, the first one
   // included.
   RefPtr<StreamReceiver> stream;

@@ -68,8 +68,11 @@ class LineServer : public rpc::ServerProtocol {
         rpc::ContiguousPrefix(in, std::min(in.size(), kWord.size()), &copy);
     if (!kWord.starts_with(start)) return rpc::CutResult::kNotMine;
     if (start != kWord) return rpc::CutResult::kUnsure;
-    return CutMessage(max_body_, in, &request->scratch, &request->body, need,
-                      error);
+    const auto result = CutMessage(max_body_, in, &request->scratch,
+                                   &request->body, need, error);
+    // Counts in the server's memory for requests.
+    if (result == rpc::CutResult::kMessage) request->wire_size = *need;
+    return result;
   }
   // Called by the call's own task.
   rpc::ParseResult Parse(rpc::InboundRequest* request) const override {

@@ -29,10 +29,11 @@ class BadImpl : public echo::SyncEchoService {
       return controller->SetFailed(flare::rpc::STATUS_OVERLOADED, "not now");
     }
     // A hedged call that has lost is cancelled.
-    if (flare::this_fiber::SleepFor(controller->GetStopToken(),
-                                    std::chrono::seconds(10))) {
-      response->set_body("late");
+    if (!flare::this_fiber::SleepFor(controller->GetStopToken(),
+                                     std::chrono::seconds(10))) {
+      return controller->SetFailed("nobody waits for it any more");
     }
+    response->set_body("late");
   }
 };
 

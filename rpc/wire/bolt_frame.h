@@ -123,9 +123,9 @@ struct BoltFrame {
 // That of a frame that was cut off before.
 BoltFrame DecodeBoltFrame(const Buffer& wire);
 
-// What a heartbeat is answered with, in v1.
 // The server stops: no call is to be sent any more.
 std::string BoltGoAway();
+// What a heartbeat is answered with, in v1.
 std::string BoltHeartbeatReply(const BoltFrame& frame);
 
 // Goes through a header map: pairs of strings, each with its size (4 bytes)
