@@ -80,7 +80,7 @@ int Entry(int argc, char** argv) {
   return 0;
 }
 
-// On stderr, and only what is wrong; servers have files (docs/debugging.md).
+// Warnings and errors alone, on stderr; servers have files (docs/debugging.md).
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(minloglevel, 1);
 

@@ -24,7 +24,7 @@ int Entry(int, char**) {
   return 0;
 }
 
-// On stderr, and only what is wrong; servers have files (docs/debugging.md).
+// Warnings and errors alone, on stderr; servers have files (docs/debugging.md).
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(minloglevel, 1);
 

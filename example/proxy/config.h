@@ -94,10 +94,10 @@ struct TlsConfig {
   std::string crl = "";
   flare::TlsVersion min_version = flare::TlsVersion::k1_2;
   std::chrono::nanoseconds handshake_timeout = std::chrono::seconds(10);
-  std::vector<std::string> alpn = {};  // What clients may choose from.
+  std::vector<std::string> alpn = {};  // Accepted of clients.
   // Of upstreams, if `to_upstreams`.
   bool to_upstreams = false;
-  std::vector<std::string> upstream_alpn = {};  // What they may choose from.
+  std::vector<std::string> upstream_alpn = {};  // Offered to upstreams.
   flare::TlsClientOptions upstream = {};
 
   bool operator==(const TlsConfig&) const = default;

@@ -22,8 +22,8 @@
 
 namespace rpc = flare::rpc;
 
-// Takes a line of four words and its body off the input, or says what is
-// missing or wrong.
+// Takes a line of four words and its body off the input, or sets *need or
+// *error.
 inline rpc::CutResult CutMessage(std::size_t max_body, flare::Buffer& in,
                                  std::string* line, flare::Buffer* body,
                                  std::size_t* need, std::string* error) {

@@ -9,9 +9,9 @@
 //   session.SendTrailers(stream, {{"grpc-status", "0"}});
 //   connection->Write(session.Flush());
 //
-// What is sent becomes frames at once, which Flush() hands out together, and
-// data only as far as the peer's windows go: the rest stays queued in its
-// stream, and a later Flush(), behind a Receive(), takes it.
+// The Send functions make frames, which Flush() hands out together. Data beyond
+// the peer's windows stay queued in their stream until a later Flush(), behind
+// a Receive().
 //
 // Left out: the upgrade from HTTP/1.1, pushes, and priorities, which are passed
 // over.
