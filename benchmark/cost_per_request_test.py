@@ -141,12 +141,14 @@ class CostPerRequest(unittest.TestCase):
 
       server = threading.Thread(target=serve)
       server.start()
-      lockstep.replay(listener.getsockname()[1], b"ask", 30)
+      lockstep.replay(listener.getsockname()[1],
+                      lockstep.Requests(b"", b"ask"), 30)
       server.join()
     self.assertEqual(received, [b"ask"] + [b"ask" * 10] * 3)
 
   def test_lockstep_notices_a_server_that_gives_up(self):
     lockstep = load_program().lockstep
+    requests = lockstep.Requests(b"", b"ask")
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
       def serve():
@@ -159,10 +161,33 @@ class CostPerRequest(unittest.TestCase):
       server = threading.Thread(target=serve)
       server.start()
       with self.assertRaisesRegex(ValueError, "15 requests"):
-        lockstep.replay(listener.getsockname()[1], b"ask", 15)
+        lockstep.replay(listener.getsockname()[1], requests, 15)
       with self.assertRaisesRegex(lockstep.Broken, "50 of 50 bytes"):
-        lockstep.replay(listener.getsockname()[1], b"ask", 10)
+        lockstep.replay(listener.getsockname()[1], requests, 10)
       server.join()
+
+  def test_lockstep_numbers_the_requests_of_http2(self):
+    lockstep = load_program().lockstep
+    # Frames of two and of three bytes, of the stream 33.
+    request = (b"\0\0\2\1\4\0\0\0\x21ab" + b"\0\0\3\0\1\0\0\0\x21cde")
+    begin = lockstep.HTTP2_PREFACE + b"more"
+    requests = lockstep.Requests(begin, request)
+    self.assertTrue(requests.ahead.startswith(begin))
+    batch = requests.take(2)
+    self.assertEqual(batch[:len(request)], request)
+    self.assertEqual(batch[len(request):], request.replace(b"\x21", b"\x23"))
+    self.assertEqual(requests.take(1), request.replace(b"\x21", b"\x25"))
+    with self.assertRaisesRegex(lockstep.Broken, "no stream"):
+      lockstep.Requests(begin, b"\0\0\0\4\1\0\0\0\0" + request)
+    other = lockstep.Requests(b"GET /", request)
+    self.assertEqual((other.ahead, other.take(2)), (b"", request * 2))
+
+  def test_what_is_recorded_is_measured(self):
+    parse = load_program().parse_arguments
+    record = os.path.join(HERE, "recorded_costs.json")
+    self.assertEqual(parse([f"--check={record}"]).protocols,
+                     ["flare", "http+pb", "grpc"])
+    self.assertEqual(parse([]).protocols, ["flare", "http+pb"])
 
   def test_calls_that_fail_are_not_measured(self):
     binaries = find_binaries()
@@ -185,9 +210,11 @@ class CostPerRequest(unittest.TestCase):
                             (0, b"GET / HTTP/1.1")):
           options.body_size = size
           meter = program.Meter(options, folder)
-          self.assertTrue(meter.request("http", port).startswith(start))
-          self.assertIn(b"/rpc/",
-                        meter.request("http+pb", port).split(b"\r\n")[0])
+          self.assertTrue(
+              meter.captured("http", port).request.startswith(start))
+          self.assertIn(
+              b"/rpc/",
+              meter.captured("http+pb", port).request.split(b"\r\n")[0])
 
   def test_missing_programs_are_named(self):
     done = run("--binaries=/nowhere")
