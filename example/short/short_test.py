@@ -1,9 +1,13 @@
 """The short examples (docs/examples.md) do what they say."""
 
+import concurrent.futures
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 import urllib.error
 import urllib.request
@@ -60,13 +64,91 @@ class ShortTest(unittest.TestCase):
                        stderr=subprocess.DEVNULL)
         self.check('tls', 'refused\nhello, CN=alice,O=flare test\n', folder.name)
 
-    def test_rest(self):
-        server = subprocess.Popen([os.path.join(HERE, 'rest')],
+    # A server, and the first line that it prints.
+    def serve(self, name, *arguments):
+        server = subprocess.Popen([os.path.join(HERE, name), *arguments],
                                   stdout=subprocess.PIPE)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        url = server.stdout.readline().decode().strip() + '/prices/north'
+        return server, server.stdout.readline().decode().strip()
+
+    def test_metrics(self):
+        _, url = self.serve('metrics')
+
+        def get(path):
+            with urllib.request.urlopen(url + path, timeout=PATIENCE_S) as page:
+                return page.read().decode()
+
+        for _ in range(3):
+            self.assertEqual(get('/prices/north'), '4900\n')
+        with self.assertRaises(urllib.error.HTTPError) as raised:
+            get('/prices/south')
+        raised.exception.close()
+        lines = get('/metrics').splitlines()
+        for line in ('# TYPE shop_lookups_total counter',
+                     'shop_lookups_total{interface="http",status="found"} 3',
+                     'shop_lookups_total{interface="http",status="unknown"} 1',
+                     'shop_lookups_running 0',
+                     'shop_lookup_seconds_bucket{le="+Inf"} 4',
+                     'shop_lookup_seconds_count 4'):
+            self.assertIn(line, lines)
+        [uptime] = [float(line.split()[1]) for line in lines
+                    if line.startswith('shop_uptime_seconds ')]
+        self.assertGreater(uptime, 0)
+
+    def test_deploy(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with socket.socket() as taken:
+            taken.bind(('127.0.0.1', 0))
+            port = str(taken.getsockname()[1])
+        arguments = (port, os.path.join(folder.name, 'door'))
+
+        def get(path):
+            with urllib.request.urlopen('http://127.0.0.1:%s%s' % (port, path),
+                                        timeout=PATIENCE_S) as page:
+                return page.read().decode().strip()
+
+        older, said = self.serve('deploy', '1', *arguments)
+        self.assertEqual(said, 'version 1 serves')
+        self.assertEqual(get('/version'), '1')
+        # A call that is in progress during the deploy, on a connection that
+        # version 1 has accepted.
+        slow = http.client.HTTPConnection('127.0.0.1', int(port),
+                                          timeout=PATIENCE_S)
+        self.addCleanup(slow.close)
+        slow.request('GET', '/version')
+        self.assertEqual(slow.getresponse().read(), b'1\n')
+        slow.request('GET', '/slow')
+        # And calls without a pause.
+        over = threading.Event()
+
+        def call():
+            versions = []
+            while not over.is_set():
+                versions.append(get('/version'))
+            return versions
+
+        with concurrent.futures.ThreadPoolExecutor() as callers:
+            fast = callers.submit(call)
+            try:
+                newer, said = self.serve('deploy', '2', *arguments)
+                self.assertEqual(said, 'version 2 serves')
+                self.assertEqual(slow.getresponse().read(), b'1\n')
+                self.assertEqual(older.wait(PATIENCE_S), 0)
+            finally:
+                over.set()
+            self.assertEqual(sorted(set(fast.result())), ['1', '2'])
+        self.assertEqual(older.stdout.read().decode(),
+                         'version 1 ends, 0 calls abandoned\n')
+        self.assertEqual(get('/version'), '2')
+        newer.send_signal(signal.SIGTERM)
+        self.assertEqual(newer.wait(PATIENCE_S), 0)
+
+    def test_rest(self):
+        server, url = self.serve('rest')
+        url += '/prices/north'
 
         def ask(method, body=None):
             request = urllib.request.Request(url, data=body, method=method)

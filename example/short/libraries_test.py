@@ -1,0 +1,122 @@
+"""Examples of clients' libraries on fibers, with the servers themselves.
+
+tools/setup installs Redis' server. PostgreSQL's takes a minute to install, so
+its test runs where somebody has installed it.
+"""
+
+import glob
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+import unittest_xml
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PATIENCE_S = 120
+
+
+def find(program, folders):
+    return shutil.which(program, path=os.pathsep.join(
+        [os.environ['PATH'], *folders]))
+
+
+POSTGRES = find('postgres', sorted(glob.glob('/usr/lib/postgresql/*/bin')))
+REDIS = find('redis-server', ['/usr/bin'])
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        return str(taken.getsockname()[1])
+
+
+def wait_until(done):
+    end = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > end:
+            raise TimeoutError('the server does not answer')
+        time.sleep(0.05)
+
+
+class LibraryTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir='/tmp')
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    # One worker: if a fiber held it, the others would never run.
+    def run_example(self, name, *arguments):
+        done = subprocess.run(
+            [os.path.join(HERE, name), '--flare_concurrency_hint=1',
+             *arguments],
+            stdout=subprocess.PIPE, timeout=PATIENCE_S)
+        return done.returncode, done.stdout.decode()
+
+    def start(self, command, **options):
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, **options)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+
+    def test_redis(self):
+        port = free_port()
+        self.start([REDIS, '--port', port, '--bind', '127.0.0.1', '--save', '',
+                    '--dir', self.folder])
+
+        def answers():
+            with socket.socket() as client:
+                return client.connect_ex(('127.0.0.1', int(port))) == 0
+
+        wait_until(answers)
+        self.assertEqual(self.run_example('redis', '127.0.0.1', port),
+                         (0, 'news\nnews\n'))
+
+    def test_without_redis(self):
+        self.assertEqual(self.run_example('redis', '127.0.0.1', free_port()),
+                         (1, 'Connection refused\nConnection refused\n'))
+
+    @unittest.skipUnless(POSTGRES, 'PostgreSQL is not installed')
+    def test_postgres(self):
+        tools = os.path.dirname(os.path.realpath(POSTGRES))
+        # It doesn't run as root.
+        owner = {'user': 'nobody'} if os.geteuid() == 0 else {}
+        if owner:
+            shutil.chown(self.folder, 'nobody')
+        data = os.path.join(self.folder, 'data')
+        subprocess.run([os.path.join(tools, 'initdb'), '--no-sync',
+                        '--auth=trust', '--username=test', '--locale=C', data],
+                       check=True, stdout=subprocess.DEVNULL, cwd=self.folder,
+                       **owner)
+        self.start([POSTGRES, '-D', data, '-k', self.folder,
+                    '-c', 'listen_addresses=', '-c', 'fsync=off'], **owner)
+        ready = [os.path.join(tools, 'pg_isready'), '-q', '-h', self.folder]
+        wait_until(lambda: subprocess.run(ready).returncode == 0)
+        self.assertEqual(
+            self.run_example('postgres', 'host=%s user=test dbname=postgres'
+                             % self.folder),
+            (0, 'blocking\nwaiting\n'))
+
+    def test_without_postgres(self):
+        code, said = self.run_example('postgres', 'host=%s' % self.folder)
+        self.assertEqual(code, 1)
+        self.assertIn('No such file or directory', said)
+
+    # Of a server that takes connections and says nothing.
+    def test_silent_postgres(self):
+        path = os.path.join(self.folder, '.s.PGSQL.5432')
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            code, said = self.run_example(
+                'postgres', 'host=%s connect_timeout=2' % self.folder)
+        self.assertEqual(code, 1)
+        self.assertIn('timeout expired', said)
+
+
+if __name__ == '__main__':
+    unittest_xml.main()
