@@ -19,6 +19,7 @@ check_orderings = load('check_orderings')
 check_prose = load('check_prose')
 count_tests = load('count_tests')
 program_docs = load('program_docs')
+site_headers = load('site_headers.py')
 
 
 class CountTestsTest(unittest.TestCase):
@@ -482,6 +483,15 @@ class CheckDocsTest(unittest.TestCase):
         self.assertEqual(check('[x](docs/x.md)', '  - X: xx.md\n'),
                          ['mkdocs.yml: the menu lacks docs/x.md'])
 
+    def test_counts_words_of_users_and_of_internals(self):
+        pages = {'README.md': 'Two [words](docs/x.md)\n```\nno words\n```\n',
+                 'docs/calls.md': '| one |', 'docs/tables/x.md': '| 12 | us |',
+                 'docs/decisions/0001-y.md': 'Why, and why not.'}
+        self.assertEqual(check_docs.count_words(pages), (3, 4))
+        self.assertEqual(len(list(check_docs.check_words(pages))), 1)
+        pages['docs/faq.md'] = 'Now there are more.'
+        self.assertEqual(list(check_docs.check_words(pages)), [])
+
     def test_quotes_must_be_word_for_word(self):
         quote = '<!-- from: tools/sources.py -->\n```py\n%s```\n'
         check = check_docs.check_quotes
@@ -681,6 +691,35 @@ class SetupTest(unittest.TestCase):
             result = self.set_up(states)
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn('apt-get update failed', result.stderr)
+
+
+class SiteHeadersTest(unittest.TestCase):
+
+    def page(self, code):
+        return site_headers.page('flare/x.h', code).split('---\n', 2)[2]
+
+    def test_shows_declarations_under_the_names_of_classes(self):
+        self.assertEqual(self.page(
+            '// Two gates.\n\n#ifndef X_H_\n#define X_H_\n\n'
+            '#include "y.h"\n\nnamespace flare {\n\nclass Other;\n\n'
+            '// Opens.\nclass Gate {\n public:\n  // Opens it.\n\n'
+            '  void Open();\n};\n\nint Count();\n\n'
+            '}  // namespace flare\n\n#endif\n'),
+                         '# flare/x.h\n\n```cpp\n// Two gates.\n```\n\n'
+                         '## Gate\n\n```cpp\n// Opens.\nclass Gate {\n'
+                         ' public:\n  // Opens it.\n\n  void Open();\n};\n\n'
+                         'int Count();\n```\n')
+
+    def test_leaves_private_members_out(self):
+        page = self.page(
+            'class A {\n public:\n  class B {\n   private:\n    int b_;\n'
+            '  };\n  int c;\n\n private:\n  friend class D;\n  int d_;\n'
+            ' public:\n  int e;\n private:\n  struct F {\n   public:\n'
+            '    int f;\n  };\n};\n\nint g;\n')
+        for name in ('class A', 'class B', 'int c;', 'int e;', 'int g;'):
+            self.assertIn(name, page)
+        for name in ('b_', 'd_', 'friend', 'int f;', 'struct F'):
+            self.assertNotIn(name, page)
 
 
 class CheckProseTest(unittest.TestCase):
