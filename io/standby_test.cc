@@ -1,7 +1,5 @@
 // The second thread that waits for events: by itself, and as a worker of a
 // running group whose tasks block their threads.
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,30 +16,14 @@
 #include "flare/fiber/scheduler/scheduling_group.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/epoll_wait.h"
+#include "flare/io/testing/event_source.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
 namespace flare::io {
 namespace {
 
-// An eventfd that offers its task for each event, the first when it is
-// registered.
-class Source final : public Descriptor {
- public:
-  explicit Source(fiber::Task* task)
-      : Descriptor(UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
-        task_(task) {}
-
-  void OnEvents(std::uint32_t, fiber::TaskList* ready) override {
-    ready->PushBack(task_);
-  }
-
-  // Makes an event.
-  void Touch() { ASSERT_EQ(::eventfd_write(fd(), 1), 0); }
-
- private:
-  fiber::Task* const task_;
-};
+using testing::EventSource;
 
 // The parameter: for how long Poll() looks before it sleeps.
 class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
@@ -50,7 +32,7 @@ class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
     auto poller = EpollPoller::Create({.spin = GetParam()});
     ASSERT_TRUE(poller.has_value()) << poller.error().message();
     poller_ = std::move(*poller);
-    source_ = MakeRefCounted<Source>(&task_);
+    source_ = MakeRefCounted<EventSource>(&task_);
     ASSERT_TRUE(poller_->Register(source_.Get()).ok());
     EXPECT_EQ(Poll(0), 1U);
   }
@@ -82,7 +64,7 @@ class StandbyTest : public ::testing::TestWithParam<std::chrono::microseconds> {
 
   std::unique_ptr<EpollPoller> poller_;
   fiber::Task task_;
-  RefPtr<Source> source_;
+  RefPtr<EventSource> source_;
   std::thread standby_;
   std::atomic<bool> returned_{false};
 };
@@ -209,8 +191,8 @@ std::uint64_t WatchWakesInRounds(std::uint64_t rounds) {
     released.fetch_add(1);
     released.notify_one();
   };
-  auto first = MakeRefCounted<Source>(&blocker);
-  auto second = MakeRefCounted<Source>(&releaser);
+  auto first = MakeRefCounted<EventSource>(&blocker);
+  auto second = MakeRefCounted<EventSource>(&releaser);
   for (int round = 0; round < static_cast<int>(rounds); ++round) {
     RunShortTasks();
     fiber::Event ended;
@@ -272,8 +254,8 @@ TEST(StandbyInRuntimeTest, AnotherOneTakesItsPlaceWithoutTheWatch) {
     self->ticks.fetch_add(1);
     self->ticks.notify_one();
   };
-  auto blocks = MakeRefCounted<Source>(&blocker);
-  auto ticks = MakeRefCounted<Source>(&ticker);
+  auto blocks = MakeRefCounted<EventSource>(&blocker);
+  auto ticks = MakeRefCounted<EventSource>(&ticker);
   ASSERT_TRUE(poller->Register(blocks.Get()).ok());
   blocker.begun.wait(0);
   ASSERT_TRUE(poller->Register(ticks.Get()).ok());

@@ -49,9 +49,9 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/long_task.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduler/fork_guard.h"
-#include "flare/fiber/submit_last.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"
@@ -179,11 +179,8 @@ void StreamConnection::EndHandshake() noexcept {
 }
 
 void StreamConnection::OwnHandshake::OnTurn() {
-  fiber::Task* const task = &connection->read_task_;
-  const std::size_t group = connection->group_;
-  const bool here = fiber::IsFiberWorker() &&
-                    fiber::GetCurrentSchedulingGroupIndex() == group;
-  if (!here || !fiber::SubmitLast(task)) fiber::SubmitTo(group, task);  // [SC9]
+  // Called after the step of another one.
+  fiber::SubmitToLast(connection->group_, &connection->read_task_);  // [SC9]
 }
 
 std::function<void()> StreamConnection::OwnHandshake::MakeWay() {

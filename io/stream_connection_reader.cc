@@ -16,7 +16,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/read_space.h"
 #include "flare/base/thread_annotations.h"
-#include "flare/fiber/submit_last.h"
+#include "flare/fiber/long_task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_calls.h"

@@ -19,6 +19,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/string.h"
+#include "flare/fiber/long_task.h"
 #include "flare/fiber/runtime.h"
 #include "flare/io/tls_counters.h"
 #include "flare/io/tls_session.h"
@@ -172,6 +173,12 @@ int ChooseAlpn(SSL*, const unsigned char** out, unsigned char* out_size,
   return SSL_TLSEXT_ERR_OK;
 }
 
+// Computations for the ClientHello come next, the signature among them.
+int BeforeSignature(SSL*, void*) {
+  fiber::CallLookout();
+  return 1;
+}
+
 // Takes any certificate; SSL_get_verify_result() still tells.
 int TakeAny(int, X509_STORE_CTX*) { return 1; }
 
@@ -215,6 +222,7 @@ Status LoadEntry(const TlsServerOptions& options, const TlsKeyPair& pair,
   SSL_CTX_set_tlsext_servername_callback(context.get(), &ChooseCertificate);
   SSL_CTX_set_tlsext_servername_arg(context.get(), keys);
   SSL_CTX_set_alpn_select_cb(context.get(), &ChooseAlpn, keys);
+  SSL_CTX_set_cert_cb(context.get(), &BeforeSignature, nullptr);
   std::vector<std::string> names =
       DnsNamesOf(SSL_CTX_get0_certificate(context.get()));
   keys->entries.push_back({std::move(context), std::move(names)});

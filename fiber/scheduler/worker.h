@@ -58,6 +58,9 @@ class Worker final : public WorkerState {
   // Push(), but behind all tasks that this worker has, and all pending events.
   bool PushBehindEvents(Task* task);
 
+  // Polls once without waiting; its own thread only.
+  void LookForIo();
+
   // Memory for spawned closures; its own thread only.
   SpawnNodes& spawn_nodes() noexcept { return spawn_nodes_; }
 
@@ -147,8 +150,6 @@ class Worker final : public WorkerState {
   // IO: when to look, what to do with the poller's tasks, and which tasks wait
   // until none is left.
 
-  // Polls once without waiting.
-  void LookForIo();
   void LookForIoBetweenTasks(std::int64_t now_ns);
   // Keep() for tasks that a poller has handed out.
   void KeepReady(TaskList&& tasks);
