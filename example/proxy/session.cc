@@ -9,6 +9,8 @@
 //  [SE3] Its own reference, which it is born with, is dropped when it is over.
 //        The sides that the poller knows hold others, so that events which were
 //        fetched before a side was retired find a live session.
+//  [SE4] While its handshake awaits its turn (flare/io/handshakes.h) it isn't
+//        over, whatever has ended it: the turn would be lost.
 #include "example/proxy/session.h"
 
 #include <algorithm>
@@ -20,6 +22,7 @@
 #include "example/proxy/client_hello.h"
 #include "example/proxy/session_side.h"
 #include "flare/base/clock.h"
+#include "flare/fiber/long_task.h"
 #include "flare/io/socket_options.h"
 
 namespace example::proxy {
@@ -124,6 +127,7 @@ Session::Session(UniqueFd fd, std::size_t home,
       report_(std::move(report)) {
   run = [](Task* self) { static_cast<Session*>(self)->Run(); };
   client_ = flare::MakeRefCounted<Side>(std::move(fd), kClientShift, this);
+  handshake_.session = this;
   timer_.session = this;
   timer_.set_callback([](flare::fiber::Timer* timer) {
     static_cast<SessionTimer*>(timer)->session->SignalAndSubmit(kTime);
@@ -151,20 +155,24 @@ void Session::Run() {
   // acquire: pairs with the release in Signal [SE1].
   const std::uint32_t events =
       events_.exchange(kQueued, std::memory_order_acquire);
-  run_again_ = false;
+  run_again_ = run_last_ = false;
   try {
     Handle(events);
   } catch (const std::bad_alloc&) {
     EndForWantOfMemory();
   }
-  if (phase_ == Phase::kOver) return Finish();
+  if (phase_ == Phase::kOver && handshake_.turn != Turn::kAwaited) {
+    return Finish();
+  }
   std::uint32_t expected = kQueued;
   // release: pairs with the acquire in Signal of who queues it next [SE1].
   // relaxed: on failure nothing is read; Run() takes what has come.
   if (run_again_ ||
       !events_.compare_exchange_strong(expected, 0, std::memory_order_release,
                                        std::memory_order_relaxed)) {
-    flare::fiber::Submit(this);
+    if (!run_last_ || !flare::fiber::SubmitLast(this)) {
+      flare::fiber::Submit(this);
+    }
   }
 }
 
@@ -173,7 +181,13 @@ void Session::Handle(std::uint32_t events) {
       (events & (kTime | kCutAsked | kLookAsked)) == 0) [[likely]] {
     return RunRelay(events);
   }
+  if ((events & kTurn) != 0) handshake_.turn = Turn::kHeld;
+  if (phase_ == Phase::kOver) return;  // [SE4]
   if ((events & kCutAsked) != 0) return EndAs(SessionEnd::kCut, 0);
+  if ((events & kMakeWay) != 0 && phase_ == Phase::kHandshake) {
+    return HandshakeFailed(ECONNABORTED,
+                           "TLS: the handshake made way for a newer one");
+  }
   if ((events & kStart) != 0) OnStart();
   if (phase_ == Phase::kHeader) ReadHeader();
   if (phase_ == Phase::kHandshake) Handshake();
@@ -351,6 +365,7 @@ void Session::Finish() {
     SayTlsEnds();
     relay_.reset();
   }
+  EndHandshake();
   upstream_tls_.reset();
   client_tls_.reset();
   if (upstream_) upstream_->Close();

@@ -33,6 +33,7 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
+#include "flare/io/handshakes.h"
 #include "flare/io/transport.h"
 
 namespace example::proxy {
@@ -89,6 +90,16 @@ class Session final : public flare::RefCounted<Session>,
   struct SessionTimer : flare::fiber::Timer {
     Session* session = nullptr;
   };
+  // Of the handshake with the client, at the CPU [SE4].
+  enum class Turn { kNone, kAwaited, kHeld };
+  struct OwnHandshake final : flare::io::Handshakes::Entry {
+    void OnTurn() override;
+    std::function<void()> MakeWay() override;
+
+    Session* session = nullptr;
+    flare::io::Handshakes* all = nullptr;  // Null: it hasn't begun.
+    Turn turn = Turn::kNone;
+  };
   enum class Phase {
     kHeader,
     kHandshake,  // TLS with the client.
@@ -114,7 +125,10 @@ class Session final : public flare::RefCounted<Session>,
   void ReadHeader();
   void TakeHeader();
   void BeginHandshake();
+  bool TakeTurn();
   void Handshake();
+  void HandshakeFailed(int error, const std::string& why);
+  void EndHandshake();
   void Choose();
   void ReadHello();
   void ConnectToNext();
@@ -151,6 +165,7 @@ class Session final : public flare::RefCounted<Session>,
   // The rest is the running session's own.
   Phase phase_ = Phase::kHeader;
   bool run_again_ = false;
+  bool run_last_ = false;  // Behind others, if it is to run again.
   bool timer_used_ = false;
   bool counted_by_upstream_ = false;
   bool out_of_means_ = false;       // IsShortage(): no use in more attempts.
@@ -167,6 +182,7 @@ class Session final : public flare::RefCounted<Session>,
   flare::RefPtr<Side> upstream_;
   // Null: plain.
   std::unique_ptr<flare::io::Transport> client_tls_;
+  OwnHandshake handshake_;  // Ends before client_tls_ does.
   std::unique_ptr<flare::io::Transport> upstream_tls_;
   std::optional<Relay> relay_;
   const UpstreamSet* choices_;   // In serving_.

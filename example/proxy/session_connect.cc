@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include "example/proxy/session_side.h"
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/fiber/long_task.h"
 #include "flare/io/socket_options.h"
 #include "flare/io/tls_context.h"
 #include "flare/io/transport.h"
@@ -131,19 +133,70 @@ void Session::BeginHandshake() {
   if (client_tls_ == nullptr) return EndAs(SessionEnd::kOverLimit, 0);
   client_tls_->Attach(client_->fd());
   SetDeadline(SaturatingAdd(NowNs(), client_tls_->handshake_timeout_ns()));
+  handshake_.all = client_tls_->handshakes();
+  handshake_.all->Begin(&handshake_);
   phase_ = Phase::kHandshake;
 }
 
+// False: it runs again when it has its turn, behind others that wait.
+bool Session::TakeTurn() {
+  switch (handshake_.turn) {
+    case Turn::kHeld:
+      return true;
+    case Turn::kAwaited:
+      return false;
+    case Turn::kNone:
+      break;
+  }
+  if (handshake_.all->BeginStep(&handshake_)) {
+    handshake_.turn = Turn::kHeld;
+    run_again_ = run_last_ = true;
+  } else {
+    handshake_.turn = Turn::kAwaited;
+  }
+  return false;
+}
+
 void Session::Handshake() {
-  switch (client_tls_->Handshake()) {
+  if (!TakeTurn()) return;
+  const Transport::Progress progress = client_tls_->Handshake();
+  handshake_.turn = Turn::kNone;
+  handshake_.all->EndStep();
+  switch (progress) {
     case Transport::Progress::kDone:
+      EndHandshake();
       return Choose();
     case Transport::Progress::kWaiting:
       return;
     case Transport::Progress::kFailed:
-      LogHandshakeFailure(report_.client, client_tls_->failure().message());
-      return EndAs(SessionEnd::kTlsFailed, client_tls_->failure().code());
+      return HandshakeFailed(client_tls_->failure().code(),
+                             client_tls_->failure().message());
   }
+}
+
+void Session::HandshakeFailed(int error, const std::string& why) {
+  LogHandshakeFailure(report_.client, why);
+  EndAs(SessionEnd::kTlsFailed, error);
+}
+
+void Session::EndHandshake() {
+  flare::io::Handshakes* const all = std::exchange(handshake_.all, nullptr);
+  if (all == nullptr) return;
+  if (handshake_.turn == Turn::kHeld) all->EndStep();  // It came to nothing.
+  all->End(&handshake_);
+}
+
+void Session::OwnHandshake::OnTurn() {
+  // Called after the step of another one.
+  if (session->Signal(kTurn)) {
+    flare::fiber::SubmitToLast(session->home_, session);
+  }
+}
+
+std::function<void()> Session::OwnHandshake::MakeWay() {
+  return [session = flare::RefPtr(flare::ref_ptr, session)] {
+    session->SignalAndSubmit(kMakeWay);
+  };
 }
 
 void Session::Choose() {

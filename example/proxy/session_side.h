@@ -30,6 +30,8 @@ inline constexpr std::uint32_t kTime = 1U << 13;
 inline constexpr std::uint32_t kCutAsked = 1U << 14;
 inline constexpr std::uint32_t kQueued = 1U << 15;
 inline constexpr std::uint32_t kLookAsked = 1U << 16;
+inline constexpr std::uint32_t kTurn = 1U << 17;
+inline constexpr std::uint32_t kMakeWay = 1U << 18;
 static_assert((EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLERR | EPOLLHUP) <
               kMovedRdhup);
 

@@ -4,11 +4,13 @@
 import os
 import select
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
 import tempfile
 import threading
+import time
 
 import proxy_harness
 from proxy_harness import harness
@@ -68,6 +70,18 @@ class TlsTest(proxy_harness.ProxyTest):
         serve(secure)
 
     return self.upstream(serve_tls)
+
+  def make_hello(self):
+    outgoing = ssl.MemoryBIO()
+    client = self.client_context().wrap_bio(ssl.MemoryBIO(), outgoing,
+                                            server_hostname="localhost")
+    with self.assertRaises(ssl.SSLWantReadError):
+      client.do_handshake()
+    return outgoing.read()
+
+  def exchange_on(self, connection):
+    connection.sendall(b"hello")
+    self.assertEqual(proxy_harness.read_exactly(connection, 5), b"hello")
 
   def the_end(self, proxy):
     """How its only client has ended. The proxy ends, too, as it then writes
@@ -269,6 +283,65 @@ class OfClients(TlsTest):
     self.assertEqual(silent.recv(1), b"")
     line = self.the_end(proxy)
     self.assertEqual((line["end"], line["error"]), ("tls-failed", "ETIMEDOUT"))
+
+  def test_handshakes_that_stop_shut_nobody_out(self):
+    """There are as many as may go on at a time."""
+    most = 4096
+    proxy_harness.want_descriptors(most + 500)
+    proxy = self.start_tls("--max_connections=10000")
+    silent = [self.connect(proxy) for _ in range(most + 100)]
+    self.exchange_on(self.secure(proxy))
+    # The first ones have made way.
+    self.assertEqual(silent[0].recv(1), b"")
+    proxy.wait_for("turned away: TLS: the handshake made way for a newer one")
+
+  def test_clients_go_ahead_of_handshakes(self):
+    """Many come at once; a client that is connected is served before most of
+    them."""
+    proxy = self.start_tls("--flare_concurrency_hint=1")
+    secure = self.secure(proxy)
+
+    def served_before():
+      peers = [self.connect(proxy) for _ in range(100)]
+      self.exchange_on(secure)  # All are accepted.
+      hello = self.make_hello()
+      proxy.send_signal(signal.SIGSTOP)
+      for peer in peers:
+        peer.sendall(hello)
+      secure.sendall(b"hello")
+      proxy.send_signal(signal.SIGCONT)
+      self.assertEqual(proxy_harness.read_exactly(secure, 5), b"hello")
+      answered = select.poll()
+      for peer in peers:
+        answered.register(peer, select.POLLIN)
+      number = len(answered.poll(0))
+      for peer in peers:
+        peer.close()
+      return number
+
+    # Handshakes go on while this process gets to counting them.
+    harness.wait_until(lambda: served_before() < 50,
+                       "bytes that are passed on ahead of handshakes")
+
+  def test_sessions_that_end_while_they_await_their_turn(self):
+    proxy = self.start_tls("--tls_handshake_timeout=1s",
+                           "--flare_concurrency_hint=1")
+    hello = self.make_hello()
+    for _ in range(5):
+      peers = [self.connect(proxy) for _ in range(200)]
+      proxy.send_signal(signal.SIGSTOP)
+      for number, peer in enumerate(peers):
+        peer.sendall(hello)
+        if number % 2 == 0:
+          proxy_harness.reset(peer)
+      time.sleep(1)  # All are over their time when it goes on.
+      proxy.send_signal(signal.SIGCONT)
+      for peer in peers:
+        peer.close()
+      self.exchange_on(self.secure(proxy))
+    self.wait_for_statistics(
+        proxy, lambda figures: figures["active"] == 5,
+        "the end of all hostile connections")
 
   def test_new_certificates(self):
     for end in (".crt", ".key"):
