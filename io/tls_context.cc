@@ -248,6 +248,14 @@ int OnNewSession(SSL* ssl, SSL_SESSION* session) {
   return 1;  // It is ours.
 }
 
+// The server asks for one.
+int BeforeCertificate(SSL* ssl, void*) {
+  if (SSL_get_certificate(ssl) == nullptr) {
+    static_cast<TlsSession*>(SSL_get_app_data(ssl))->NoteCertificateLacks();
+  }
+  return 1;
+}
+
 Expected<std::shared_ptr<const TlsClientKeys>, Status> LoadClientKeys(
     const TlsClientOptions& options) {
   ERR_clear_error();
@@ -275,6 +283,7 @@ Expected<std::shared_ptr<const TlsClientKeys>, Status> LoadClientKeys(
   SSL_CTX_set_session_cache_mode(
       context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(context, &OnNewSession);
+  SSL_CTX_set_cert_cb(context, &BeforeCertificate, nullptr);
   return std::shared_ptr<const TlsClientKeys>(std::move(keys));
 }
 

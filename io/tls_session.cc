@@ -274,6 +274,7 @@ std::size_t TlsSession::ReceiveSome(const iovec& piece) {
     }
     received += n;
   }
+  got_data_ = got_data_ || received != 0;
   return received;
 }
 
@@ -287,6 +288,15 @@ void TlsSession::EndInput(int result) {
       return;
     default:
       break;
+  }
+  const bool gone = eof_ || read_error_ == ECONNRESET;
+  if (gone && lacks_certificate_ && !got_data_) {
+    ERR_clear_error();
+    failure_ = Status(ECONNRESET,
+                      "TLS: the server has asked for a client certificate, got "
+                      "none, and ended the connection: it may require one");
+    input_ = Input::kBroken;
+    return;
   }
   if (eof_) {
     cut_short_ = true;

@@ -58,6 +58,8 @@ class TlsSession final : public Transport {
 
   // For the callback of new sessions, on the client's side.
   void Remember(SSL_SESSION* session) { setup_.remember(session); }
+  // For the callback of servers that ask for a certificate, if there is none.
+  void NoteCertificateLacks() { lacks_certificate_ = true; }
 
   // The work of its BIO.
   int ReadSocket(char* to, int size);
@@ -100,8 +102,10 @@ class TlsSession final : public Transport {
   Input input_ = Input::kOpen;
   bool has_more_ = false;
   bool cut_short_ = false;
-  bool counted_;                  // In setup_.handshake_count.
-  bool outcome_counted_ = false;  // In tls_counters.h.
+  bool got_data_ = false;
+  bool lacks_certificate_ = false;  // The server has asked for one.
+  bool counted_;                    // In setup_.handshake_count.
+  bool outcome_counted_ = false;    // In tls_counters.h.
   unsigned char first_bytes_[2] = {};
   int first_count_ = 0;
   Status failure_;

@@ -637,6 +637,31 @@ class ClientTest(TlsTest):
     self.expect_all_answered(
         self.failure(server, *self.trusting(*self.pair("client"))), 1)
 
+  def test_server_that_leaves_clients_without_a_certificate(self):
+    """Without saying why, as servers of gRPC's core do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(self.file("server.crt"), self.file("server.key"))
+    context.load_verify_locations(self.file("ca.crt"))
+    context.verify_mode = ssl.CERT_OPTIONAL
+    listener = socket.create_server(("127.0.0.1", 0))
+    self.addCleanup(listener.close)
+
+    def leave():
+      try:
+        while True:
+          peer, _ = listener.accept()
+          secure = context.wrap_socket(peer, server_side=True)
+          secure.recv(4096)
+          secure.close()  # Which sends no close_notify.
+      except OSError:
+        pass
+
+    threading.Thread(target=leave, daemon=True).start()
+    text = self.press(
+        f"tls+flare://localhost:{listener.getsockname()[1]}",
+        *self.trusting(), requests=1, max_pending=1)
+    self.assertIn("asked for a client certificate, got none", text)
+
   def test_wrong_key(self):
     server = self.start_tls_server()
     text = self.failure(server, *self.trusting(
