@@ -581,8 +581,8 @@ Status Server::SetUpTls() {
         options.alpn.push_back(name);
       }
     }
-    // Clients of HTTP offer both, and streams of replies that are no web page's
-    // need HTTP/1.1.
+    // Clients of HTTP offer both, and know HTTP/1.1's form of streams of
+    // replies (http_streams.h) as the published one.
     std::stable_partition(options.alpn.begin(), options.alpn.end(),
                           [](const std::string& name) { return name != "h2"; });
   }

@@ -4,8 +4,7 @@
 //
 // Requests that aren't gRPC's are those of HTTP, as far as the server has
 // handlers or calls of HTTP (`uses`); see rpc/http/http_protocol.h. Handlers
-// are told that they came by HTTP/1.1. Over HTTP/2 only calls of web pages
-// (rpc/web/) have streams of replies, and 100 Continue isn't sent.
+// are told that they came by HTTP/1.1. 100 Continue isn't sent.
 //
 // How the server treats what it can't serve; the connection goes on:
 //

@@ -9,6 +9,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http2/field_text.h"
+#include "flare/rpc/http2/http1_text.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -123,6 +124,17 @@ void GrpcServerSession::SendStatus(Stream* stream, int status,
   if (stream->head_sent) return session_->SendTrailers(stream, joined);
   stream->head_sent = true;
   session_->SendHeaders(stream, joined, /*end=*/true);
+}
+
+void GrpcServerSession::SendHttp(Stream* stream, Buffer&& http1) {
+  Http2Reply reply(std::move(http1));
+  stream->head_sent = true;
+  stream->status_sent = true;
+  const bool whole = reply.body.empty();
+  session_->SendHeaders(stream, reply.fields(), whole);
+  if (whole) return;
+  session_->SendData(stream, std::move(reply.body));
+  session_->SendEnd(stream);
 }
 
 std::span<const Http2Field> GrpcServerSession::Join(

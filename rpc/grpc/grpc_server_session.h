@@ -158,6 +158,8 @@ class GrpcServerSession {
   // Ends the call, once. Before the head it is all in one block.
   void SendStatus(Stream* stream, int status, std::string_view text,
                   const std::vector<Http2Field>& metadata);
+  // Of plain HTTP: a whole reply, in the form of HTTP/1.1.
+  void SendHttp(Stream* stream, Buffer&& http1);
   // `fields` and those of metadata. The span is valid until the next call.
   std::span<const Http2Field> Join(std::span<const Http2Field> fields,
                                    const std::vector<Http2Field>& metadata);

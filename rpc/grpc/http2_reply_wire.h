@@ -1,8 +1,10 @@
-// The reply to one call of a web page, as a stream of messages over HTTP/2: the
-// bytes that over HTTP/1.1 would go into chunks. Thread-safe as StreamWire
+// The reply to one call of HTTP, as a stream of messages over HTTP/2: what over
+// HTTP/1.1 would go into chunks (http_streams.h). Thread-safe as StreamWire
 // says; nothing blocks.
 #ifndef FLARE_RPC_GRPC_HTTP2_REPLY_WIRE_H_
 #define FLARE_RPC_GRPC_HTTP2_REPLY_WIRE_H_
+
+#include <google/protobuf/io/coded_stream.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_replies.h"
+#include "flare/rpc/http/http_streams.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http2/http1_text.h"
 #include "flare/rpc/http2/http2_session.h"
@@ -30,13 +33,12 @@ namespace flare::rpc {
 
 class Http2ReplyWire final : public StreamWire {
  public:
-  // `uses` must have a dialect, whose call the ticket is.
   Http2ReplyWire(const HttpTicket& ticket, const HttpUses& uses,
                  GrpcServerSession* session)
       : ticket_(ticket),
         cors_(uses.cors),
-        dialect_(uses.dialect),
-        base64_(dialect_->IsBase64(ticket)),
+        dialect_(IsDialect(ticket) ? uses.dialect : nullptr),
+        base64_(dialect_ != nullptr && dialect_->IsBase64(ticket)),
         session_(session) {}
   // A reply that breaks off must not be taken for a whole one.
   ~Http2ReplyWire() override {
@@ -61,7 +63,7 @@ class Http2ReplyWire final : public StreamWire {
 
   bool SendMessage(OutboundBody&& body, bool last) override {
     const std::size_t cost = body.size() + message_cost();
-    Buffer message = dialect_->FormatStreamMessage(ticket_, std::move(body));
+    Buffer message = Format(std::move(body));
     if (message.empty()) {
       return SendEnd(flare::Status(STATUS_SERIALIZE_RESPONSE,
                                    "a message of the stream exceeds 4 GiB"));
@@ -85,8 +87,13 @@ class Http2ReplyWire final : public StreamWire {
     GrpcServerStream* const stream = Find();
     if (stream == nullptr) return !session_->closed_;
     if (stream->status_sent) return true;
-    SendHeadOnce(stream);
-    End(stream, status);
+    if (dialect_ == nullptr && !stream->head_sent && !status.ok()) {
+      session_->SendHttp(
+          stream, WithCors(FormatStreamFailure(ticket_, status, metadata_)));
+    } else {
+      SendHeadOnce(stream);
+      End(stream, status);
+    }
     return session_->FlushLocked();
   }
   void SendReset(const flare::Status& why) override {
@@ -98,42 +105,76 @@ class Http2ReplyWire final : public StreamWire {
   void HoldInput() override {}
   void ReleaseInput() override {}
   bool has_credits() const override { return true; }
-  // Of its prefix, and what base64 may add to the last three bytes.
+  // Of what is in front of it, and what base64 may add to the last three bytes.
   std::size_t message_cost() const override {
+    if (dialect_ == nullptr) return kMaxVarintSize;
     return base64_ ? kGrpcPrefixSize + 2 : kGrpcPrefixSize;
   }
   std::size_t TakeCredit() override { return std::exchange(credit_, 0); }
 
   bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
+    if (dialect_ == nullptr) {
+      // A failure has it, before the first message.
+      const auto challenge = metadata.Get("www-authenticate");
+      if (challenge) metadata_.AddReceived("www-authenticate", *challenge);
+      return false;
+    }
     (place == MetadataPlace::kInitial ? metadata_ : trailers_) = metadata;
     return true;
   }
 
  private:
+  static constexpr std::size_t kMaxVarintSize = 10;
+
   GrpcServerStream* Find() const FLARE_REQUIRES(session_->lock_) {
     return session_->Find(static_cast<std::int32_t>(ticket_.order));
   }
 
   void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_) {
     if (std::exchange(stream->head_sent, true)) return;
-    Buffer head = dialect_->FormatStreamHead(ticket_, metadata_);
-    if (ticket_.cors != 0) {
-      head = InsertFields(cors_->FieldsFor(ticket_.cors), std::move(head));
-    }
-    const Http2Reply reply(std::move(head));
+    const Http2Reply reply(WithCors(
+        dialect_ != nullptr ? dialect_->FormatStreamHead(ticket_, metadata_)
+                            : FormatStreamHead(ticket_, /*delimited=*/true)));
     session_->session_->SendHeaders(stream, reply.fields(), /*end=*/false);
   }
   void End(GrpcServerStream* stream, const flare::Status& status)
       FLARE_REQUIRES(session_->lock_) {
     stream->status_sent = true;
+    if (dialect_ == nullptr) {
+      const Http2Fields trailers(StreamEndFields(status));
+      session_->session_->SendTrailers(stream, trailers.fields());
+      return;
+    }
     session_->session_->SendData(
         stream, dialect_->FormatStreamEnd(ticket_, status, trailers_));
     session_->session_->SendEnd(stream);
   }
+  Buffer WithCors(Buffer&& bytes) const {
+    if (ticket_.cors == 0) return std::move(bytes);
+    return InsertFields(cors_->FieldsFor(ticket_.cors), std::move(bytes));
+  }
+  // Empty: it is too large.
+  Buffer Format(OutboundBody&& message) const {
+    if (dialect_ != nullptr) {
+      return dialect_->FormatStreamMessage(ticket_, std::move(message));
+    }
+    BufferBuilder out;
+    const bool binary = ticket_.format == PayloadFormat::kProtobuf;
+    if (binary) {
+      std::uint8_t size[kMaxVarintSize];
+      const std::uint8_t* const end =
+          google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(
+              message.size(), size);
+      out.Append(size, static_cast<std::size_t>(end - size));
+    }
+    std::move(message).AppendTo(&out);
+    if (!binary) out.Append("\n");
+    return out.DestructiveGet();
+  }
 
   const HttpTicket ticket_;
   const HttpCors* const cors_;
-  const HttpDialect* const dialect_;
+  const HttpDialect* const dialect_;  // Null: none.
   const bool base64_;
   GrpcServerSession* const session_;
   std::size_t credit_ = 0;  // Of its call's, which calls one at a time.

@@ -104,7 +104,7 @@ void Http2Site::Refuse(GrpcServerStream* stream, const HttpFault& fault) {
   stream->http->body.Clear();
   OutboundResponse response;
   response.description = fault.text;
-  SendLocked(stream, FormatRefusal(ticket, response));
+  session_->SendHttp(stream, FormatRefusal(ticket, response));
 }
 
 // Some clients take an answer that comes before they have sent all for a
@@ -146,10 +146,7 @@ void Http2Site::ReadBody(InboundRequest* request) const {
 }
 
 std::string_view Http2Site::WhyNoReplyStream(const HttpTicket& ticket) const {
-  return IsDialect(ticket)
-             ? uses_.dialect->WhyNoStream(ticket)
-             : "streams its replies, which over HTTP/2 needs gRPC, gRPC-Web or "
-               "Connect";
+  return IsDialect(ticket) ? uses_.dialect->WhyNoStream(ticket) : "";
 }
 
 std::unique_ptr<StreamWire> Http2Site::OpenReplyStream(
@@ -165,20 +162,9 @@ bool Http2Site::Send(const HttpTicket& ticket, Buffer&& http1) {
   ScopedLock guard(session_->lock_);
   GrpcServerStream* const stream = Find(ticket);
   if (stream == nullptr) return false;
-  SendLocked(stream, std::move(http1));
+  session_->SendHttp(stream, std::move(http1));
   session_->FlushReply(StreamIdOf(ticket));
   return true;
-}
-
-void Http2Site::SendLocked(GrpcServerStream* stream, Buffer&& http1) {
-  Http2Reply reply(std::move(http1));
-  stream->head_sent = true;
-  stream->status_sent = true;
-  const bool whole = reply.body.empty();
-  session_->session_->SendHeaders(stream, reply.fields(), whole);
-  if (whole) return;
-  session_->session_->SendData(stream, std::move(reply.body));
-  session_->session_->SendEnd(stream);
 }
 
 void Http2Site::WriteHttp(const HttpTicket& request, HttpResponse&& response) {

@@ -56,7 +56,7 @@ class Http2Site final : public HttpReplySender {
   // gone.
   bool Write(const HttpTicket& ticket, OutboundResponse&& response);
 
-  // Of calls of web pages: the message of a request, why the reply can't be a
+  // The message of a web page's call; why the reply to a call can't be a
   // stream (empty: it can), and the stream.
   void ReadBody(InboundRequest* request) const;
   std::string_view WhyNoReplyStream(const HttpTicket& ticket) const;
@@ -84,8 +84,6 @@ class Http2Site final : public HttpReplySender {
   void RefuseSize(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_);
   // A whole reply, in the form of HTTP/1.1. False: its stream is gone.
   bool Send(const HttpTicket& ticket, Buffer&& http1);
-  void SendLocked(GrpcServerStream* stream, Buffer&& http1)
-      FLARE_REQUIRES(session_->lock_);
 
   const HttpUses uses_;
   const Limits limits_;

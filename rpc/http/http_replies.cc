@@ -330,10 +330,14 @@ Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response) {
   return out.DestructiveGet();
 }
 
-Buffer FormatStreamHead(const HttpTicket& ticket) {
+Buffer FormatStreamHead(const HttpTicket& ticket, bool delimited) {
+  std::string type(HttpTypeOf(ticket));
+  if (delimited && ticket.format == PayloadFormat::kProtobuf) {
+    type += "; encoding=delimited";
+  }
   BufferBuilder out;
   AppendStatusLine(200, &out);
-  AppendCallFields(ticket, HttpTypeOf(ticket), nullptr, &out);
+  AppendCallFields(ticket, type, nullptr, &out);
   out.Append("Transfer-Encoding: chunked\r\nTrailer: Rpc-Error-Code\r\n");
   AppendEndWithoutLength(ticket, &out);
   return out.DestructiveGet();

@@ -33,9 +33,10 @@ void AppendLengthAndEnd(const HttpTicket& ticket, std::uint64_t content_length,
 void AppendChunkedAndEnd(const HttpTicket& ticket, BufferBuilder* out);
 
 // The head of a reply that is a stream (http_streams.h), and the whole reply of
-// one that fails before its first message. `challenge`: what a client that
+// one that fails before its first message. `delimited`: binary messages have
+// their sizes in front, which the type says. `challenge`: what a client that
 // isn't authenticated is told.
-Buffer FormatStreamHead(const HttpTicket& ticket);
+Buffer FormatStreamHead(const HttpTicket& ticket, bool delimited = false);
 Buffer FormatStreamFailure(const HttpTicket& ticket,
                            const flare::Status& status,
                            const Metadata& challenge);

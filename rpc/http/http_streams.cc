@@ -59,17 +59,9 @@ int StatusOfName(std::string_view name) {
 
 Buffer FormatStreamEnd(const flare::Status& status) {
   BufferBuilder out;
-  out.Append("0\r\nRpc-Error-Code: ");
-  out.Append(NameOfStatus(status.code()));
-  if (!status.ok()) {
-    if (!status.message().empty()) {
-      out.Append("\r\nRpc-Error-Reason: ");
-      AppendFieldText(status.message(), &out);
-    }
-    out.Append("\r\nRpc-Error-Number: ");
-    AppendDecimal(status.code(), &out);
-  }
-  out.Append("\r\n\r\n");
+  out.Append("0\r\n");
+  out.Append(StreamEndFields(status));
+  out.Append("\r\n");
   return out.DestructiveGet();
 }
 
@@ -287,6 +279,22 @@ CutResult Fail(std::string_view text, std::string* error) {
 }
 
 }  // namespace
+
+std::string StreamEndFields(const flare::Status& status) {
+  BufferBuilder out;
+  out.Append("Rpc-Error-Code: ");
+  out.Append(NameOfStatus(status.code()));
+  if (!status.ok()) {
+    if (!status.message().empty()) {
+      out.Append("\r\nRpc-Error-Reason: ");
+      AppendFieldText(status.message(), &out);
+    }
+    out.Append("\r\nRpc-Error-Number: ");
+    AppendDecimal(status.code(), &out);
+  }
+  out.Append("\r\n");
+  return FlattenSlow(out.DestructiveGet());
+}
 
 std::unique_ptr<StreamWire> HttpServerStreams::Open(const HttpTicket& ticket) {
   return std::make_unique<HttpServerStreamWire>(ticket, *uses_, &table_,

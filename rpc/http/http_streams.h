@@ -19,6 +19,10 @@
 // must have some: it goes out as one field, of a number that protobuf keeps for
 // itself, which readers drop as unknown.
 //
+// HTTP/2 has no chunks: there a binary message, also an empty one, has its size
+// in front, as a varint (protobuf's delimited form), which the type says by
+// "; encoding=delimited", and the last fields are trailers.
+//
 // A server sends such a reply in its turn among the connection's others; a
 // client reads it on a connection of its own. Requests are single messages.
 #ifndef FLARE_RPC_HTTP_HTTP_STREAMS_H_
@@ -43,6 +47,9 @@
 #include "flare/rpc/stream/stream_wire.h"
 
 namespace flare::rpc {
+
+// The fields that say how a stream's call ended, each a line with its CRLF.
+std::string StreamEndFields(const flare::Status& status);
 
 // Of one connection of a server that has had a call of a streaming method.
 // Thread-safe; nothing blocks.

@@ -66,6 +66,31 @@ std::string Http1RequestText::Take() {
   return text;
 }
 
+Http2Fields::Http2Fields(std::string_view lines) {
+  HttpHeaders::const_iterator field(lines);
+  for (; field != HttpHeaders::const_iterator({}); ++field) {
+    std::string name(field->first);
+    for (char& c : name) c = ToLower(c);
+    if (IsConnectionField(name)) continue;
+    lines_.append(name).append(": ").append(field->second).append("\r\n");
+  }
+}
+
+void Http2Fields::AppendTo(std::vector<Http2Field>* fields) const {
+  HttpHeaders::const_iterator field(lines_);
+  for (; field != HttpHeaders::const_iterator({}); ++field) {
+    fields->push_back({field->first, field->second,
+                       IsSecretField(field->first) ? HpackIndexing::kNever
+                                                   : HpackIndexing::kAdd});
+  }
+}
+
+std::vector<Http2Field> Http2Fields::fields() const {
+  std::vector<Http2Field> fields;
+  AppendTo(&fields);
+  return fields;
+}
+
 Http2Reply::Http2Reply(Buffer&& http1) {
   std::size_t scanned = 0;
   std::size_t size = 0;
@@ -75,24 +100,13 @@ Http2Reply::Http2Reply(Buffer&& http1) {
   status_ = head.substr(std::min(kStatusAt, head.size()), kStatusDigits);
   const std::size_t line = head.find("\r\n");
   if (line == std::string::npos) return;
-  HttpHeaders::const_iterator field(
+  fields_ = Http2Fields(
       std::string_view(head).substr(line + 2, head.size() - line - 4));
-  for (; field != HttpHeaders::const_iterator({}); ++field) {
-    std::string name(field->first);
-    for (char& c : name) c = ToLower(c);
-    if (IsConnectionField(name)) continue;
-    lines_.append(name).append(": ").append(field->second).append("\r\n");
-  }
 }
 
 std::vector<Http2Field> Http2Reply::fields() const {
   std::vector<Http2Field> fields{{":status", status_}};
-  HttpHeaders::const_iterator field(lines_);
-  for (; field != HttpHeaders::const_iterator({}); ++field) {
-    fields.push_back({field->first, field->second,
-                      IsSecretField(field->first) ? HpackIndexing::kNever
-                                                  : HpackIndexing::kAdd});
-  }
+  fields_.AppendTo(&fields);
   return fields;
 }
 

@@ -43,8 +43,22 @@ class Http1RequestText {
   std::string lines_;
 };
 
-// A reply, or its head alone. Fields that concern a connection of HTTP/1 are
-// left out, and names are in lower case.
+// Fields of HTTP/1, each a line with its CRLF. Those that concern a connection
+// are left out, and names are in lower case.
+class Http2Fields {
+ public:
+  Http2Fields() = default;
+  explicit Http2Fields(std::string_view lines);
+
+  // Valid as long as this lives.
+  void AppendTo(std::vector<Http2Field>* fields) const;
+  std::vector<Http2Field> fields() const;
+
+ private:
+  std::string lines_;
+};
+
+// A reply, or its head alone.
 class Http2Reply {
  public:
   explicit Http2Reply(Buffer&& http1);
@@ -56,7 +70,7 @@ class Http2Reply {
 
  private:
   std::string status_;
-  std::string lines_;  // Of the fields.
+  Http2Fields fields_;
 };
 
 }  // namespace flare::rpc
