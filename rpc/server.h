@@ -172,6 +172,11 @@ class Server {
     // this also limits how long an HTTP handler that writes its reply in pieces
     // waits for the stream's window; then only the stream is reset.
     std::chrono::nanoseconds output_timeout = std::chrono::seconds(10);
+    // How long a streaming method's write may wait while its client grants no
+    // window at all; then the call fails, and only its stream ends. A client
+    // that reads slowly may grant none before it has read half of its window.
+    // 0: as long as the call lives.
+    std::chrono::nanoseconds stalled_stream_timeout = std::chrono::minutes(5);
     // How long after Stop() calls may begin, running ones go on, and replies be
     // sent. Where calls hold all workers for longer, connections have another
     // second (no more than this) for replies and refusals.

@@ -81,8 +81,12 @@ class GrpcServerWire final : public StreamWire {
     return session_->FlushLocked();
   }
 
-  void SendReset(const flare::Status& why) override {
-    static_cast<void>(SendEnd(why));
+  void SendReset(const flare::Status&) override {
+    ScopedLock guard(session_->lock_);
+    if (GrpcServerStream* const stream = session_->Find(id_)) {
+      session_->session_->SendReset(stream, Http2Error::kCancel);
+      static_cast<void>(session_->FlushLocked());
+    }
   }
 
   void SendCredit(std::size_t bytes) override {

@@ -96,8 +96,12 @@ class Http2ReplyWire final : public StreamWire {
     }
     return session_->FlushLocked();
   }
-  void SendReset(const flare::Status& why) override {
-    static_cast<void>(SendEnd(why));
+  void SendReset(const flare::Status&) override {
+    ScopedLock guard(session_->lock_);
+    if (GrpcServerStream* const stream = Find()) {
+      session_->session_->SendReset(stream, Http2Error::kInternalError);
+      static_cast<void>(session_->FlushLocked());
+    }
   }
 
   // Nothing comes from the client behind the one message of its request.

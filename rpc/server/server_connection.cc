@@ -345,6 +345,8 @@ RefPtr<StreamReceiver> ServerConnection::OpenStream(
 
 RefPtr<CallStream> ServerConnection::StartStream(
     const StreamOpening& opening, std::unique_ptr<StreamWire> wire) {
+  const std::int64_t max_stall_ns =
+      ToNs(state_->options().stalled_stream_timeout);
   RefPtr<CallStream> stream = CallStream::Create(
       {.format = opening.format,
        .is_server = true,
@@ -352,6 +354,7 @@ RefPtr<CallStream> ServerConnection::StartStream(
                           ? CallStream::kNever
                           : NowNs() + opening.timeout_ms * kNsPerMs,
        .send_window = opening.send_window,
+       .max_stall_ns = max_stall_ns > 0 ? max_stall_ns : CallStream::kNever,
        .unpacked = state_->unpacked(),
        .counter = this});
   if (!stream->Start(std::move(wire), stream_)) {

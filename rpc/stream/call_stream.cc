@@ -107,6 +107,7 @@ CallStream::CallStream(Options options)
       format_(options.format),
       is_server_(options.is_server),
       deadline_ns_(options.deadline_ns),
+      max_stall_ns_(options.max_stall_ns),
       controller_(options.controller),
       counter_(options.counter),
       observer_(std::move(options.observer)),
@@ -446,9 +447,30 @@ bool CallStream::Write(OutboundBody&& message, bool last,
       case Sent::kNever:
         return false;
       case Sent::kLater:
-        if (!Wait(&event, &writer_, deadline_ns)) return false;
+        if (!WaitForCredit(&event, deadline_ns)) return false;
     }
   }
+}
+
+// True: there may be some. False: the deadline has passed, or the peer has
+// granted nothing for long. Such a peer isn't sent what waits for its window.
+bool CallStream::WaitForCredit(fiber::Event* event, std::int64_t deadline_ns) {
+  const std::int64_t stalled_ns = SaturatingAdd(NowNs(), max_stall_ns_);
+  if (Wait(event, &writer_, std::min(deadline_ns, stalled_ns))) return true;
+  if (deadline_ns <= stalled_ns) return false;
+  const flare::Status why(
+      STATUS_TIMEOUT,
+      "the client takes no messages of its stream "
+      "(Server::Options::stalled_stream_timeout): the call was given up");
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (granted_) return true;  // Too little for a message yet.
+    if (!failed_ && !output_over_ && wire_ != nullptr) wire_->SendReset(why);
+    FailLocked(why, /*tell=*/false, &after);
+  }
+  Do(&after);
+  return false;
 }
 
 // Of a server, before its first message: the head says how messages may be
@@ -474,6 +496,7 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
     }
     if (credits_ && credit_ <= 0) {
       writer_ = event;  // [SX3]
+      granted_ = false;
       // The credit may come behind the messages that are too many.
       if (std::exchange(holding_, false)) wire_->ReleaseInput();
       return Sent::kLater;
@@ -851,6 +874,7 @@ void CallStream::OnCredit(std::size_t bytes) {
   After after;
   {
     ScopedLock guard(lock_);
+    granted_ |= bytes != 0;
     AddCredit(bytes);
     if (credit_ > 0) after.writer = std::exchange(writer_, nullptr);
   }

@@ -66,6 +66,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     // What the peer may be sent before it grants more. Only with credits.
     std::size_t send_window = StreamWindow::kInitial;
     std::size_t receive_window = StreamWindow::kInitial;
+    // Of a server: for how long a write waits while the peer grants nothing.
+    // After that the call fails.
+    std::int64_t max_stall_ns = kNever;
     // Of a server: counts the message that was read last, if it came
     // compressed. May be null.
     std::shared_ptr<UnpackedBytes> unpacked = nullptr;
@@ -236,6 +239,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
                  fiber::Event* event);
   void Take(Incoming&& message, After* after) FLARE_REQUIRES(lock_);
   bool WaitForRoom(std::int64_t deadline_ns);
+  bool WaitForCredit(fiber::Event* event, std::int64_t deadline_ns);
   bool OutputOver() const;
   std::size_t Cost(std::size_t bytes) const { return bytes + message_cost_; }
   void TellController(std::unique_ptr<Metadata> metadata,
@@ -262,6 +266,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   const PayloadFormat format_;
   const bool is_server_;
   const std::int64_t deadline_ns_;
+  const std::int64_t max_stall_ns_;
   RpcClientController* const controller_;
   StreamOutput* const counter_;  // Used like wire_.
   MessageObserver observer_;     // Constant since the first message.
@@ -303,7 +308,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   fiber::Event* writer_ FLARE_GUARDED_BY(lock_) = nullptr;
   fiber::Event* ender_ FLARE_GUARDED_BY(lock_) = nullptr;
   bool credits_ FLARE_GUARDED_BY(lock_) = false;
-  bool sent_ FLARE_GUARDED_BY(lock_) = false;  // The first message.
+  bool granted_ FLARE_GUARDED_BY(lock_) = false;  // Since the writer waits.
+  bool sent_ FLARE_GUARDED_BY(lock_) = false;     // The first message.
   bool input_over_ FLARE_GUARDED_BY(lock_) = false;
   bool output_over_ FLARE_GUARDED_BY(lock_) = false;
   bool reading_closed_ FLARE_GUARDED_BY(lock_) = false;

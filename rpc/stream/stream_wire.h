@@ -128,6 +128,7 @@ class StreamWire {
   // Nothing follows in this direction. On a server `status` is the call's.
   virtual bool SendEnd(const flare::Status& status) = 0;
   // The peer is told, as far as the protocol allows, that the call is given up.
+  // What waits for its window needn't be sent.
   virtual void SendReset(const flare::Status& why) = 0;
   // So many bytes of messages have left since the last call, which count as
   // OnCredit(). Asked behind SendMessage().

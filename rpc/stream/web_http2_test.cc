@@ -1,6 +1,7 @@
 // Calls as web pages make them, by Connect and gRPC-Web, and plain ones, over
 // HTTP/2.
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -305,6 +306,41 @@ TEST_F(WebHttp2Test, AResetStopsTheStream) {
     client_->Reset(stream, error);
     ended.Wait();
     ended.Reset();
+    ExpectAnswers();
+  }
+}
+
+class StalledHttp2Test : public WebHttp2Test {
+ protected:
+  Server::Options server_options() override {
+    Server::Options options = WebHttp2Test::server_options();
+    options.stalled_stream_timeout = std::chrono::milliseconds(100);
+    return options;
+  }
+};
+
+// Its connection goes on.
+TEST_F(StalledHttp2Test, AWindowThatNeverOpensEndsTheStream) {
+  fiber::Event ended;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController* controller) {
+    while (writer.Write(MakeNumber(1, 10'000))) continue;
+    EXPECT_TRUE(controller->IsCanceled());
+    ended.Set();
+  };
+  using Stalled = std::pair<const char*, Http2Error>;
+  for (const auto& [type, error] :
+       {Stalled("application/grpc", Http2Error::kCancel),
+        Stalled("application/connect+proto", Http2Error::kInternalError),
+        Stalled("application/x-protobuf", Http2Error::kInternalError)}) {
+    Http2ClientStream* const stream = Post("Count", type, NoNumber(type));
+    stream->takes = false;
+    client_->Await([stream] { return stream->closed; });
+    ended.Wait();
+    ended.Reset();
+    EXPECT_EQ(stream->data.size(), Http2Client::kWindow) << type;
+    EXPECT_FALSE(stream->ended);
+    EXPECT_EQ(stream->error, error);
     ExpectAnswers();
   }
 }

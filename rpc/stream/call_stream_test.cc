@@ -1,0 +1,151 @@
+// Writes that wait for the peer's window, in virtual time.
+#include "flare/rpc/stream/call_stream.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/testing/deterministic.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/outbound_body.h"
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/stream/stream_wire.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kStallNs = 10'000'000'000;
+constexpr std::size_t kWindow = 1000;
+constexpr int kSchedules = 100;
+
+// Counts what is sent.
+class CountingWire final : public StreamWire {
+ public:
+  struct Sent {
+    std::size_t messages = 0;
+    int ends = 0;
+    int resets = 0;
+  };
+  explicit CountingWire(Sent* sent) : sent_(sent) {}
+
+  bool Begin(RefPtr<StreamReceiver>) override { return true; }
+  bool SendMessage(OutboundBody&&, bool) override {
+    ++sent_->messages;
+    return true;
+  }
+  bool SendEnd(const flare::Status&) override { return ++sent_->ends, true; }
+  void SendReset(const flare::Status&) override { ++sent_->resets; }
+  void SendCredit(std::size_t) override {}
+  bool has_credits() const override { return true; }
+  std::size_t message_cost() const override { return 0; }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+
+ private:
+  Sent* const sent_;
+};
+
+// A server's, with room for one message.
+class StalledStream {
+ public:
+  StalledStream()
+      : stream_(CallStream::Create({.is_server = true,
+                                    .send_window = kWindow,
+                                    .max_stall_ns = kStallNs})) {
+    EXPECT_TRUE(stream_->Start(std::make_unique<CountingWire>(&sent_), {}));
+  }
+  ~StalledStream() { stream_->Detach(); }
+
+  bool Write(std::size_t size, std::int64_t deadline_ns = CallStream::kNever) {
+    return stream_->Write(CreateBufferSlow(std::string(size, 'x')),
+                          /*last=*/false, deadline_ns);
+  }
+  void Grant(std::size_t bytes) {
+    granted_ns_ = NowNs();
+    stream_->OnCredit(bytes);
+  }
+  void ExpectStalled() {
+    EXPECT_GE(NowNs() - granted_ns_, kStallNs);
+    EXPECT_EQ(stream_->status().code(), STATUS_TIMEOUT);
+    EXPECT_THAT(stream_->status().message(),
+                HasSubstr("Options::stalled_stream_timeout"));
+    EXPECT_EQ(sent_.resets, 1);
+    EXPECT_EQ(sent_.ends, 0);
+  }
+  CallStream* get() { return stream_.Get(); }
+  const CountingWire::Sent& sent() const { return sent_; }
+
+ private:
+  CountingWire::Sent sent_;
+  const RefPtr<CallStream> stream_;
+  std::int64_t granted_ns_ = NowNs();
+};
+
+TEST(CallStream, AWriteWhoseWindowNeverOpensFailsTheCall) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    StalledStream stream;
+    int told = 0;
+    stream.get()->SetOnFailed([&told](const flare::Status&) { ++told; });
+    EXPECT_TRUE(stream.Write(kWindow));
+    EXPECT_FALSE(stream.Write(1));
+    stream.ExpectStalled();
+    EXPECT_EQ(told, 1);
+    EXPECT_FALSE(stream.Write(1));
+    stream.get()->Finish(flare::Status());
+    EXPECT_EQ(stream.sent().messages, 1u);
+    EXPECT_EQ(stream.sent().ends, 0);
+  });
+}
+
+// Grants that don't suffice for the next message are signs of life.
+TEST(CallStream, AWriteWaitsOnWhileThePeerGrantsLittle) {
+  constexpr int kGrants = 15;
+  int went_on = 0;
+  fiber::testing::ExploreSchedules(kSchedules, [&went_on] {
+    StalledStream stream;
+    Fiber granter([&stream] {
+      for (int i = 0; i != kGrants; ++i) {
+        this_fiber::SleepFor(3s);
+        stream.Grant(kWindow);
+      }
+    });
+    EXPECT_TRUE(stream.Write(kGrants * kWindow));
+    const std::int64_t begin = NowNs();
+    if (stream.Write(1)) {
+      EXPECT_GT(NowNs() - begin, kStallNs);
+      ++went_on;
+    } else {  // The granter wasn't run for long.
+      stream.ExpectStalled();
+    }
+    granter.join();
+  });
+  EXPECT_GT(went_on, 0);
+}
+
+TEST(CallStream, AWritesOwnExpirationLeavesTheCallAlone) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    StalledStream stream;
+    EXPECT_TRUE(stream.Write(kWindow));
+    EXPECT_FALSE(stream.Write(1, NowNs() + kStallNs / 2));
+    EXPECT_TRUE(stream.get()->status().ok());
+    stream.Grant(1);
+    EXPECT_TRUE(stream.Write(1));
+    EXPECT_EQ(stream.sent().resets, 0);
+  });
+}
+
+}  // namespace
+}  // namespace flare::rpc
