@@ -153,7 +153,7 @@ enum class FailureDetail : std::uint8_t {
   kExpired,    // The caller's timeout was over before the call began.
   kNoService,  // Of an unknown method: nor has the server its service.
   kStopping,   // The server stops, and begins no further call.
-  kMediaType,  // See ServerProtocol::WhyNoReplyStream().
+  kMediaType,  // The method's messages stream, and this form of call has none.
 };
 
 // A reply to a call. `description` need not outlive Write.

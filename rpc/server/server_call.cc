@@ -492,6 +492,7 @@ bool ServerCall::AdmitStream(const Method& method) {
       "isn't a streaming method: it is called with a single message.";
   if (method.descriptor->client_streaming()) {
     why = "is a streaming method: it can't be called with a single message.";
+    detail = FailureDetail::kMediaType;
   } else if (method.streaming()) {
     why = protocol_->WhyNoReplyStream(ticket());
     if (why.empty()) return true;

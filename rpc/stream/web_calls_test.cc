@@ -213,7 +213,11 @@ TEST_F(WebCallsTest, OtherKindsOfMethodsAreRefused) {
   client.Send(Ask("Sum", "application/grpc-web", Frame(0, "")));
   client.ReadUntil("\r\n\r\n");
   EXPECT_THAT(client.ReadUntil("message.\r\n"),
-              HasSubstr("grpc-status: 13\r\ngrpc-message: Method "));
+              HasSubstr("grpc-status: 12\r\ngrpc-message: Method "));
+  client.Send(Ask("Sum", "application/proto", "", kVersion));
+  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 415 "));
+  EXPECT_THAT(client.ReadUntil("}"),
+              StartsWith(R"({"code":"unimplemented","message":"Method )"));
 }
 
 TEST_F(WebCallsTest, APageThatLeavesStopsItsStream) {

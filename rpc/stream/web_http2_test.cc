@@ -238,7 +238,7 @@ TEST_F(WebHttp2Test, OtherKindsOfMethodsAreRefused) {
   EXPECT_THAT(unary->data,
               HasSubstr("needs Content-Type application/connect+proto or"));
   EXPECT_THAT(Data(Post("Sum", "application/grpc-web", Frame(0, ""))),
-              HasSubstr("grpc-status: 13\r\ngrpc-message: Method "));
+              HasSubstr("grpc-status: 12\r\ngrpc-message: Method "));
 }
 
 // Much more than a stream's window, in messages of all remainders by three.
