@@ -4,10 +4,12 @@
 //   CheckHttp2Connection(script);
 //
 // The bytes are a script: which frames a client sends, whole and broken ones,
-// in pieces of which size, and what calls, handlers and the server do
-// meanwhile.
+// heads with and without HPACK's table, in pieces of which size, and what
+// calls, handlers and the server do meanwhile.
 #ifndef FLARE_RPC_GRPC_HTTP2_FUZZING_H_
 #define FLARE_RPC_GRPC_HTTP2_FUZZING_H_
+
+#include <time.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,6 +53,7 @@ class Http2ConnectionCheck {
     // Nobody waits for a connection that is closed.
     for (const auto& call : calls_) CHECK_EQ(call->asked, call->waiter.told);
     CheckSent();
+    CheckTime();
     sink_.streams.clear();
     calls_.clear();
   }
@@ -138,11 +141,29 @@ class Http2ConnectionCheck {
     return BigEndian(payload.size(), 3) + static_cast<char>(type) +
            static_cast<char>(flags) + BigEndian(id, 4) + std::string(payload);
   }
-  // HPACK: a literal that isn't indexed.
-  static std::string Field(std::string_view name, std::string_view value) {
-    return std::string(1, '\0') + static_cast<char>(name.size()) +
-           std::string(name) + static_cast<char>(value.size()) +
-           std::string(value);
+  // HPACK (RFC 7541, 6): the field's place in the table, if it has one, a
+  // literal that joins the table, or one that doesn't.
+  std::string Field(std::string_view name, std::string_view value) {
+    if (!indexes_) return std::string(1, '\0') + Literal(name, value);
+    const auto known =
+        std::find(table_.begin(), table_.end(), std::pair(name, value));
+    if (known != table_.end()) return Indexed(known - table_.begin());
+    table_.insert(table_.begin(), {name, value});
+    return "\x40" + Literal(name, value);
+  }
+  static std::string Literal(std::string_view name, std::string_view value) {
+    return static_cast<char>(name.size()) + std::string(name) +
+           static_cast<char>(value.size()) + std::string(value);
+  }
+  static std::string Indexed(std::ptrdiff_t at) {
+    constexpr int kFirst = 62;  // Of the dynamic table.
+    return std::string(1, static_cast<char>(0x80 + kFirst + at));
+  }
+  // A field that a byte repeats.
+  std::string Bomb() {
+    static const auto* const value = new std::string(120, 'v');
+    const std::string first = Field("large", *value);
+    return first + std::string(Next() % 64, Field("large", *value).front());
   }
   // Of a request: of gRPC, of a web page, a call of HTTP, or for a handler.
   std::string Head() {
@@ -161,9 +182,17 @@ class Http2ConnectionCheck {
     const unsigned kind = Next();
     const unsigned type = Next();
     const bool get = kind % 6 == 5;
-    std::string block = Field(":method", get ? "GET" : "POST") +
-                        Field(":scheme", "http") + Field(":authority", "h") +
-                        Field(":path", get ? "/page" : kPaths[kind % 6]);
+    const unsigned coding = Next();
+    indexes_ = coding % 4 != 0;
+    std::string block;
+    if (coding % 32 == 1) {  // The table is emptied.
+      block = "\x20\x3f\xe1\x1f";
+      table_.clear();
+    }
+    block += Field(":method", get ? "GET" : "POST");
+    block += Field(":scheme", "http");
+    block += Field(":authority", "h");
+    block += Field(":path", get ? "/page" : kPaths[kind % 6]);
     // One in three is gRPC's.
     if (!get) {
       block += Field("content-type",
@@ -173,6 +202,7 @@ class Http2ConnectionCheck {
     if (kind & 32) block += Field("grpc-encoding", "gzip");
     if (kind & 64) block += Field("grpc-accept-encoding", "gzip");
     if (kind & 128) block += Field("content-length", "5000");
+    if (coding % 16 == 2) block += Bomb();
     return block;
   }
 
@@ -262,8 +292,10 @@ class Http2ConnectionCheck {
       auto call = std::make_unique<Call>();
       std::size_t need = 0;
       std::string error;
+      const std::int64_t begin_ns = CpuNs();
       const CutResult result =
           protocol_->Cut(in_, &call->request, &need, &error);
+      cut_ns_ += CpuNs() - begin_ns;
       if (result == CutResult::kMessage) {
         if (protocol_->Parse(&call->request) == ParseResult::kReject) {
           CHECK_NE(call->request.reject_status, STATUS_SUCCESS);
@@ -395,6 +427,20 @@ class Http2ConnectionCheck {
     }
   }
 
+  // Of this thread: others' work doesn't count.
+  static std::int64_t CpuNs() {
+    timespec now;
+    CHECK_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+    return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+  }
+  // Input takes about as long as it has bytes, also in a slow build.
+  void CheckTime() const {
+    constexpr std::int64_t kMostNs = 100'000'000;
+    constexpr std::int64_t kMostNsOfByte = 10'000;
+    CHECK_LE(cut_ns_, kMostNs + kMostNsOfByte * static_cast<std::int64_t>(fed_))
+        << fed_ << " bytes";
+  }
+
   // Whole frames, none of them too long.
   void CheckSent() {
     sent_ += sink_.Take();
@@ -422,6 +468,10 @@ class Http2ConnectionCheck {
   Buffer in_;
   std::string sent_;
   std::size_t fed_ = 0;
+  std::int64_t cut_ns_ = 0;  // That reading them took.
+  // What HPACK's dynamic table has, the latest entry first.
+  std::vector<std::pair<std::string_view, std::string_view>> table_;
+  bool indexes_ = false;  // The head that is made uses the table.
   std::uint32_t last_stream_ = 1;
   bool open_ = true;
 };
