@@ -2,6 +2,8 @@
 // client of this folder:
 //
 //   ./server --address=127.0.0.1:5573
+//
+// With --tls_certificate and --tls_key it speaks TLS; ../web/ says what for.
 
 #include "flare/rpc/server.h"
 
@@ -9,7 +11,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
+#include "example/rpc/tls_server_flags.h"
 #include "example/streaming/demo.flare.pb.h"
 #include "flare/base/endpoint.h"
 #include "flare/init.h"
@@ -69,7 +73,16 @@ int Entry(int, char**) {
     LOG(ERROR) << "Bad --address: " << address.error().message();
     return 1;
   }
-  flare::Server server;
+  auto tls = example::TlsFromServerFlags();
+  if (!tls) {
+    LOG(ERROR) << tls.error().message();
+    return 1;
+  }
+  flare::Server::Options options;
+  options.tls = *std::move(tls);
+  // Web pages' calls share a connection of HTTP/2.
+  if (options.tls) options.tls->alpn = {"h2", "http/1.1"};
+  flare::Server server(std::move(options));
   server.AddProtocols({"flare", "grpc", "http+pb", "http+proto3-json"});
   server.AddService(std::make_unique<DemoImpl>());
   server.ListenOn(*address);

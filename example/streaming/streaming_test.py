@@ -11,6 +11,7 @@ import unittest_xml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE_S = 60
+HTTP_VERSIONS = ['--http1.1', '--http2-prior-knowledge']
 
 SAID = """\
 echo
@@ -61,28 +62,31 @@ class StreamingTest(unittest.TestCase):
     def test_service_with_futures(self):
         self.check('async_server')
 
-    def curl(self, path, value):
+    def curl(self, path, value, version):
         return subprocess.Popen(
-            ['curl', '-sN', '--unix-socket', path, '-d',
+            ['curl', '-sN', version, '--unix-socket', path, '-d',
              '{"value": "%d"}' % value, '-H', 'Content-Type: application/json',
              'http://server/example.streaming.Demo/Count'],
             stdout=subprocess.PIPE)
 
     def test_curl_reads_a_stream_in_json(self):
         path = self.start('server')
-        with self.curl(path, 3) as curl:
-            self.assertEqual(curl.stdout.read().decode(),
-                             '{"value":"1"}\n{"value":"2"}\n{"value":"3"}\n')
-        self.assertEqual(curl.returncode, 0)
+        for version in HTTP_VERSIONS:
+            with self.curl(path, 3, version) as curl:
+                self.assertEqual(
+                    curl.stdout.read().decode(),
+                    '{"value":"1"}\n{"value":"2"}\n{"value":"3"}\n')
+            self.assertEqual(curl.returncode, 0)
 
     def test_curl_reads_message_by_message(self):
         path = self.start('server')
-        # One that doesn't end.
-        with self.curl(path, 1 << 60) as curl:
-            for i in range(1, 1000):
-                self.assertEqual(curl.stdout.readline().decode(),
-                                 '{"value":"%d"}\n' % i)
-            curl.kill()
+        for version in HTTP_VERSIONS:
+            # One that doesn't end.
+            with self.curl(path, 1 << 60, version) as curl:
+                for i in range(1, 1000):
+                    self.assertEqual(curl.stdout.readline().decode(),
+                                     '{"value":"%d"}\n' % i)
+                curl.kill()
 
 
 if __name__ == '__main__':
