@@ -106,8 +106,8 @@ StackEnds WalkToBothEnds(std::uintptr_t return_address,
 // and place, to a file descriptor, with names as the linker knows them (c++filt
 // makes them readable). For handlers of fatal signals, after
 // PrepareBacktraces(): neither allocates nor takes locks of the program, but
-// the first use reads the program's debug information, as above, and takes up
-// to 32 KiB of stack.
+// the first use reads the program's debug information and takes up to 32 KiB of
+// stack.
 void WriteBacktrace(int fd, const Backtrace& backtrace) noexcept;
 void WriteStackEnds(int fd, const StackEnds& ends) noexcept;
 void WriteFunctionName(int fd, const void* function) noexcept;

@@ -63,7 +63,7 @@ class CycleClock {
   static std::int64_t ToNs(std::uint64_t ticks);
 };
 
-// For tests that are to be the same each time: from here on NowNs() is `now_ns`
+// For tests that must be the same each time: from here on NowNs() is `now_ns`
 // on the calling thread, until it is set anew. Costs NowNs() nothing while
 // unused. Clocks other than NowNs() and those made of it stay as they are.
 void SetVirtualNow(std::int64_t now_ns);

@@ -36,7 +36,7 @@ enum class CompressionAlgorithm {
   kZlib = 6,
 };
 
-// That bytes are, or are to be, compressed.
+// Returns whether bytes with this algorithm are compressed.
 constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
   return algorithm != CompressionAlgorithm::kNone &&
          algorithm != CompressionAlgorithm::kUnknown;

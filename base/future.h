@@ -18,13 +18,12 @@
 // Callbacks run in the thread (or fiber) that sets the value, inside SetValue;
 // or inside Then, if the value is there already. They must not throw (that ends
 // the process) and should be short. Each future has one value, one consumer,
-// one callback.
-// A chain of Thens, WhenAlls and the like takes no stack, however long; but one
-// through the first of Split's futures does, and so does one of others than
-// Thens whose promise breaks. What a callback itself makes run, by SetValue or
-// by Then of a future that is ready, runs nested in it, too, at some 550 bytes
-// of stack each time: a loop whose steps return Then(the next step) of what is
-// ready already overflows a fiber's after two hundred. Let a fiber wait
+// one callback. A chain of Thens, WhenAlls and the like takes no stack, however
+// long; but one through the first of Split's futures does, and so does one of
+// others than Thens whose promise breaks. A callback that runs another one, by
+// SetValue or by Then of a future that is ready, nests it, at some 550 bytes of
+// stack each time: a loop whose steps return Then(the next step) of ready
+// futures overflows a fiber's stack after two hundred. Let a fiber wait
 // instead.
 //
 // A promise that goes without having been given a value is *broken*: callbacks
@@ -35,8 +34,8 @@
 // One Promise or Future object is not thread-safe, but the two of a pair may be
 // used by different threads at the same time; the promise may also be destroyed
 // as soon as its value has been seen, even though SetValue has not returned.
-// What happened before SetValue happens before what sees the value.
-// Costs: one pooled allocation per pair, one atomic operation on each side.
+// Actions before SetValue are visible to code that sees the value. Costs: one
+// pooled allocation per pair, one atomic operation on each side.
 
 #ifndef FLARE_BASE_FUTURE_H_
 #define FLARE_BASE_FUTURE_H_
@@ -436,7 +435,7 @@ requires(sizeof...(Futures) > 0 &&
   (std::index_sequence_for<Futures...>());
 }
 
-// The same; the futures are consumed.
+// Does so for futures by pointer, which are consumed.
 template <class... Futures>
 requires(sizeof...(Futures) > 0 &&
          (kIsFuture<Futures> && ...)) auto WhenAll(Futures*... futures) {

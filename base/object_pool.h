@@ -11,14 +11,15 @@
 // Each thread keeps a small stack of free items per pool; Get and Put are a
 // handful of instructions there. A thread whose stack runs empty or full moves
 // half a stack from or to a list shared by the threads of its NUMA node, under
-// a mutex. What neither holds is created by, or given back to, the general
-// allocator: so pools are bounded, and in steady state allocate nothing.
+// a mutex. Items beyond both come from the general allocator and return to it:
+// so pools are bounded, and in steady state allocate nothing.
 //
 // Thread-safe; an item may be put back by another thread than the one that got
-// it. Never suspends a fiber. Usable until the very end of a thread: what it
-// kept goes to the shared list when it exits.
+// it. Never suspends a fiber. Usable until the very end of a thread: its items
+// go to the shared list when it exits.
 //
-// Not for objects that are large and rare (they'd only sit in caches).
+// Don't use it for objects that are large and rare, which would only occupy
+// caches.
 
 #ifndef FLARE_BASE_OBJECT_POOL_H_
 #define FLARE_BASE_OBJECT_POOL_H_

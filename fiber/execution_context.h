@@ -103,8 +103,8 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
     return any_locals_.set.load(std::memory_order_relaxed);
   }
 
-  // Calls `f()` in this context, here and now, and returns what it returns. May
-  // be nested; the caller's context is put back at the end.
+  // Calls `f()` in this context, here and now, and returns its result. May be
+  // nested; the caller's context is put back at the end.
   template <class F>
   decltype(auto) Execute(F&& f);
 

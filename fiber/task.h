@@ -39,18 +39,18 @@ void Submit(Task* task);
 // except a few tasks at its front (some 0.5 ms of work).
 void SubmitAll(TaskList&& tasks);
 
-// Queues `task`, which is running, again, behind others. For a task that would
-// gain from that, as one does that sends the others' output. True: it is queued
-// again, behind all tasks that are queued on the calling worker, or that the
-// next of the events which are known makes ready (poller.h). False: that would
-// be only a few tasks, or more work than 0.5 ms, or more than `most_events`
-// events are known; it is not queued, and should go on. Ask for it a few times
-// in a row at most, since others may do the same. False on plain threads.
+// Queues the running task `task` once more, behind others: for a task that
+// gains from that, such as one that sends the output of the others. True: it is
+// queued behind all tasks of the calling worker, and behind those that the next
+// known events make ready (poller.h). False: it isn't queued and should go on,
+// because there are only a few such tasks, more than 0.5 ms of work, or more
+// than `most_events` known events. Call it a few times in a row at most, since
+// others may do the same. False on plain threads.
 [[nodiscard]] bool SubmitBehindOthers(Task* task, std::size_t most_events);
 
-// Does as SubmitBehindOthers() for a task that gains from waiting longer: it is
-// run when a worker of the caller's group has run out of other tasks, and no
-// event is left of those that are known. That may take a millisecond.
+// SubmitBehindOthers() for a task that gains from waiting longer: it runs when
+// a worker of the caller's group has no other task and no known event left.
+// That may take a millisecond.
 [[nodiscard]] bool SubmitBehindEvents(Task* task);
 
 // Queues `task` in the scheduling group with that index (see runtime.h). On a

@@ -126,7 +126,7 @@ class TaskGroup {
   // Callbacks of the token run here; they must not suspend their fiber.
   void RequestStop();
   bool stop_requested() const noexcept {
-    // relaxed: a request only; what it is about comes by other ways.
+    // relaxed: a request only, which publishes nothing.
     return stop_requested_.load(std::memory_order_relaxed);
   }
   std::stop_token stop_token() { return StopSource().get_token(); }

@@ -37,9 +37,9 @@ void ArmTimer(Timer* timer, std::int64_t deadline_ns);
 // running one is waited for: the callback itself ends the process by this, and
 // nobody may call it with a lock that the callback takes), or it was not armed.
 // A timer that its own callback arms again is beyond this promise while that
-// callback runs: keep a flag under a lock of yours, as SetTimer() does. Not for
-// a timer that was armed in a runtime that has ended, unless it was armed to
-// the end.
+// callback runs: keep a flag under a lock of yours, as SetTimer() does. Don't
+// call it for a timer that was armed in a runtime that has ended, unless it was
+// armed to the end.
 bool CancelTimer(Timer* timer);
 
 // Runs `f` on a fiber of its own, in no execution context, at `at` (at once if

@@ -97,7 +97,7 @@ class EpollPoller : public fiber::Poller {
   }
   // It has paid at all lately, so that it may do so more often. Any thread.
   bool waiting_may_pay() const noexcept {
-    // relaxed: as above.
+    // relaxed: a choice that orders nothing.
     return waits_paid_.load(std::memory_order_relaxed) >= kMostWaitsPaid / 8;
   }
   static constexpr int kMaxEvents = 128;  // Of one system call.

@@ -65,7 +65,7 @@ class StreamHandler {
   virtual ~StreamHandler() = default;
 
   // An outgoing connection is established, its transport's handshake included.
-  // Not called for accepted ones.
+  // Isn't called for accepted ones.
   virtual void OnConnected() {}
 
   // `in` holds all bytes received and not consumed yet, including some new
@@ -181,8 +181,8 @@ class StreamConnection final : public Descriptor {
   bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
 
   // From here on HasOutputRoom() is false from `bytes` on already, if that is
-  // less than half of max_output: for a connection with a single writer, of
-  // which more would only lie here. Write() refuses what it did before. Any
+  // less than half of max_output: for a connection with a single writer, whose
+  // further output would only wait here. The limit of Write() stays. Any
   // thread.
   void LowerOutputRoom(std::size_t bytes) noexcept {
     output_bytes_.LowerRoom(bytes);
@@ -190,7 +190,7 @@ class StreamConnection final : public Descriptor {
 
   // After kOverLimit: waits until HasOutputRoom() (kRoom), the connection is
   // closed (kClosed), or NowNs() reaches the deadline (kTimedOut). Blocks the
-  // fiber, or the thread. Not from callbacks.
+  // fiber, or the thread. Don't call it from callbacks.
   [[nodiscard]] RoomResult WaitWritable(
       std::int64_t deadline_ns = kNoDeadline) {
     return output_bytes_.Wait(deadline_ns);
@@ -223,10 +223,10 @@ class StreamConnection final : public Descriptor {
   // Suspends calls of OnData until ResumeReading(); one that is running isn't
   // waited for, and one more may start if this isn't called from OnData. The
   // kernel then slows the peer down. Neither end of input nor a reset are
-  // noticed while suspended, nor EndInput(); closing works. OnData itself
-  // may pause and leave complete messages, of any total size, and is given them
-  // again after ResumeReading(), before anything else is read. Not before the
-  // first OnData() or OnConnected(). Any thread.
+  // noticed while suspended, nor EndInput(); closing works. OnData itself may
+  // pause and leave complete messages, of any total size, and is given them
+  // again after ResumeReading(), before anything else is read. Don't call it
+  // before the first OnData() or OnConnected(). Any thread.
   void PauseReading();
   void ResumeReading();
 
@@ -234,13 +234,12 @@ class StreamConnection final : public Descriptor {
   // OnData only.
   void PauseReadingForOutput();
 
-  // Reads once more what has arrived, gives it to OnData, and then calls
-  // OnEndOfInput() as if the peer had ended its direction: all that had arrived
-  // when this was called has been delivered by then, and an incomplete message
-  // is dropped. A peer that goes on sending doesn't delay that. Input that
-  // comes later is still given to OnData, which should throw it away. For
-  // ending a connection without losing a request. Any thread, any number of
-  // times; doesn't block.
+  // Reads once more, gives all input to OnData, and then calls OnEndOfInput()
+  // as if the peer had ended its direction: all that had arrived when this was
+  // called has been delivered by then, and an incomplete message is dropped. A
+  // peer that goes on sending doesn't delay that. Input that comes later is
+  // still given to OnData, which should throw it away. For ending a connection
+  // without losing a request. Any thread, any number of times; doesn't block.
   void EndInput();
 
   // Bytes queued and not yet taken by the kernel, with what writes count for.

@@ -10,8 +10,8 @@
 //        sent. Until then the caller passes the same bytes again, of which the
 //        first encrypted_ are in cipher_ already.
 //  [TS4] A read of the socket that gets less than there was room for has
-//        emptied it: OpenSSL's next read in the same call of ours is told to
-//        wait, without a system call. The poller's next edge brings us back.
+//        emptied it: OpenSSL's next read within the same call is told to wait,
+//        without a system call. The poller's next edge brings the reader back.
 //        The input's end has no edge of its own if it came along with bytes: a
 //        call that got bytes, but no whole record, reads once more.
 #include "flare/io/tls_session.h"

@@ -24,9 +24,9 @@ enum class ConnectionKind : std::uint8_t {
   // Calls share connections, up to a limit for each server. Replies come in
   // any order.
   kMultiplexed,
-  // A call takes a connection that carries no other call, or opens one. A
-  // connection whose call has got its reply is kept for later calls. One whose
-  // call ended otherwise (timeout, cancellation) is closed, since a late reply
+  // A call takes a connection that carries no other call, or opens one. After
+  // the reply the connection is kept for later calls. If the call ends without
+  // one (timeout, cancellation), the connection is closed, since a late reply
   // might still come.
   kPooled,
   // Each call opens a connection, and closes it at its end.

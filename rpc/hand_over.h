@@ -67,11 +67,11 @@ class HandOver {
 
   // The server has started: the process before this one is told to stop, and
   // from now on the sockets are offered to a successor. When that one is ready,
-  // `on_handed_over` runs on a thread of ours, once, and should have the
-  // program stop. It must not destroy this object. Fails if the process before
-  // this one has waited for too long and goes on: this one should stop. Blocks
-  // the fiber or thread until that process has answered, for ten seconds at
-  // most. Once.
+  // `on_handed_over` runs on a thread of this library, once, and should have
+  // the program stop. It must not destroy this object. Fails if the process
+  // before this one has waited for too long and goes on: this one should stop.
+  // Blocks the fiber or thread until that process has answered, for ten seconds
+  // at most. Once.
   Status Ready(std::function<void()> on_handed_over);
 
  private:

@@ -58,10 +58,10 @@ class HttpBodyWriter {
   virtual Status Write(Buffer piece) = 0;
 
   // For a body that can't be completed: over HTTP/2 resets the stream. Over
-  // HTTP/1 closes the connection where it stands, by a reset where its end
-  // would be that of the body (HTTP/1.0): nothing of this reply is sent any
-  // more, nor of earlier ones that still wait for the peer. While nothing has
-  // been written a reply that says what is wrong is better.
+  // HTTP/1 closes the connection at once, by a reset if the end of the
+  // connection would be that of the body (HTTP/1.0): nothing of this reply is
+  // sent any more, nor of earlier ones that still wait for the peer. Before the
+  // first Write(), an error reply is better.
   virtual void Abort() = 0;
 
  protected:
@@ -118,9 +118,9 @@ class HttpHandler {
   virtual void OnPatch(const HttpRequest& request, HttpResponse* response,
                        HttpServerContext* context);
 
-  // Returns the methods that the Allow field of a 405 names. Found out by
-  // HttpHandlerArgument if nobody has set it. Not to be set once the handler
-  // serves.
+  // Returns the methods that the Allow field of a 405 names.
+  // HttpHandlerArgument finds them out if nobody has set them. Don't set them
+  // once the handler serves.
   HttpMethodSet allowed_methods() const { return allowed_methods_; }
   void set_allowed_methods(HttpMethodSet methods) {
     allowed_methods_ = methods;
@@ -186,9 +186,8 @@ using HttpHandlerPtr = std::unique_ptr<HttpHandler, HttpHandlerDeleter>;
 
 // A handler on its way into a Server: a std::unique_ptr to any class of
 // handlers converts to this, and so does a pointer to one that stays the
-// caller's. Code that has one to HttpHandler alone, and not by
-// NewHttpHandler(), says what it allows (set_allowed_methods), or else its 405s
-// allow nothing.
+// caller's. Code that passes a pointer to HttpHandler itself, not made by
+// NewHttpHandler(), must call set_allowed_methods(), or its 405s allow nothing.
 class HttpHandlerArgument {
  public:
   template <std::derived_from<HttpHandler> T>

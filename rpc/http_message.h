@@ -140,8 +140,8 @@ enum class HttpStatus : int {
 std::string_view HttpReasonPhrase(int status);
 
 // Header fields in the order they were added. Names compare without regard to
-// case and may occur several times. All of them are one text, as they stand in
-// a message, so views returned here are valid until the next change of this
+// case and may occur several times. All of them are one text, in the form that
+// messages have, so views returned here are valid until the next change of this
 // object, which must not be given its own views; finding a field takes linear
 // time.
 class HttpHeaders {
@@ -185,7 +185,7 @@ class HttpHeaders {
   Field operator[](std::size_t index) const;
   void clear();
 
-  // The fields as they stand in a message: "Name: value\r\n", one after the
+  // The fields in the form that messages have: "Name: value\r\n", one after the
   // other.
   std::string_view lines() const { return lines_; }
   std::string ToString() const { return lines_; }
@@ -288,9 +288,9 @@ class HttpRequest : public HttpMessage {
   // The request target as it stood in the request line, query included.
   const std::string& uri() const { return uri_; }
   void set_uri(std::string_view uri) { uri_.assign(uri); }
-  // The part of uri() before '?' (or before '#'); the part between them. Of
-  // "http://host/path" (or https) only "/path"; of "http://host" it is "/", and
-  // for OPTIONS "*", as that means the server itself.
+  // The part of uri() before '?' (or before '#'); the part between them. The
+  // path of "http://host/path" (or https) is "/path". That of "http://host" is
+  // "/", or "*" for OPTIONS, which then means the server itself.
   std::string_view path() const;
   std::string_view query() const;
 

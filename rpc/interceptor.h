@@ -104,8 +104,8 @@ class InterceptedCall {
   // Has `observer` told of each message of a streaming call, both ways, from
   // here on. To be called before next.Run(); next.Run() returns when the method
   // has, and the observer isn't called after the call. The single request of a
-  // method whose client doesn't stream isn't among them: it is request(). Of
-  // other calls nothing happens.
+  // method whose client doesn't stream isn't among them: it is request(). Has
+  // no effect for other calls.
   void ObserveMessages(MessageObserver observer) {
     controller_->ObserveMessages(std::move(observer));
   }
@@ -208,7 +208,7 @@ class ClientInterceptedCall {
 
   // Has `observer` told of each message of a streaming call, both ways. To be
   // called before next.Run(). Reads may go on after that has returned, by when
-  // the last message has come from the server. Of other calls nothing happens.
+  // the last message has come from the server. Has no effect for other calls.
   void ObserveMessages(MessageObserver observer) {
     if (!observer_) {
       observer_ = std::move(observer);

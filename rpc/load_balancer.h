@@ -100,7 +100,7 @@ class Picker {
   // the list that can. Runs in the execution context of the call.
   virtual std::size_t Pick(const PickedCall& call) = 0;
 
-  // Asked once: whether the following two are to be called.
+  // Returns whether the following two should be called. Asked once.
   virtual bool Observes() const { return false; }
   // A call goes to the server with that index.
   virtual void OnBegin(std::size_t index) { (void)index; }

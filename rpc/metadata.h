@@ -10,7 +10,7 @@
 //
 // A multimap that keeps the order in which entries were added. Names are lower
 // case, and compare as such: upper-case letters in arguments become lower-case
-// ones. Not for bulk data: that is what messages and attachments are for.
+// ones. Use messages and attachments for bulk data.
 //
 // A plain value: not thread-safe; nothing blocks. Views that it returns are
 // valid until it is changed.
@@ -31,8 +31,8 @@ namespace flare {
 
 class Metadata {
  public:
-  // Of what one object takes by Add() and Set(): entries, and bytes of their
-  // names and values together. What peers send is bounded by rpc::Limits.
+  // Limits of Add() and Set() for one object: entries, and bytes of their names
+  // and values together. rpc::Limits bounds metadata that peers send.
   static constexpr std::size_t kMaxEntries = 128;
   static constexpr std::size_t kMaxBytes = 16 << 10;
 

@@ -222,7 +222,7 @@ class Family {
 };
 inline constexpr std::size_t kMaxSeries = 1000;
 
-// `help` says in a sentence what is counted.
+// `help` describes the metric in a sentence.
 Expected<Counter*, Status> NewCounter(std::string name, std::string help);
 Expected<Gauge*, Status> NewGauge(std::string name, std::string help);
 Expected<Histogram*, Status> NewHistogram(

@@ -61,8 +61,8 @@ Expected<std::shared_ptr<NameResolution>, flare::Status> ResolveName(
 // runtime ends, as flare::Start() does (by ShutdownClientSide()).
 void StopNameResolution();
 
-// Refreshes may begin again. Any thread; doesn't block. Not while
-// StopNameResolution() runs, nor when the runtime is about to end.
+// Refreshes may begin again. Any thread; doesn't block. Don't call it while
+// StopNameResolution() runs or when the runtime is about to end.
 void ResumeNameResolution();
 
 // How the "list" resolver looks up "host:port" (io::Resolve); tests put their

@@ -40,9 +40,9 @@ struct MetadataLimits {
 struct Limits {
   // Header, meta, body and attachment of one message together.
   std::size_t max_packet_size = 4 << 20;
-  // Of a larger one this much is skipped, as it comes, when its call has been
-  // told. More closes the connection: what is behind it would wait for long, or
-  // for ever where the size is wrong.
+  // A larger message of up to this size is skipped as it comes, once its call
+  // has failed. An even larger one closes the connection: the messages behind
+  // it would wait for long, or for ever if the size is wrong.
   std::size_t max_skipped = 64 << 20;
   // The protobuf message that describes a call in binary protocols. Larger ones
   // close the connection, before they are gathered.
@@ -121,7 +121,7 @@ struct ProtocolTraits {
   // Codes of failed calls are translated into those of the protocol, so that
   // another in place of STATUS_OVERLOADED would be taken for a service's own.
   bool translates_codes = false;
-  // Streams share connections with other calls, whoever the server is.
+  // Streams share connections with other calls, with any server.
   bool streams_share = false;
   // Which codes of failed calls are a service's own, and not to be retried.
   bool (*is_from_service)(int code) = IsFromService;
@@ -144,10 +144,10 @@ enum class CutResult {
 
 enum class ParseResult {
   kOk,
-  // Server: call WriteRejection (reject_status and reject_reason say what was
-  // wrong); the connection goes on unless the protocol closes it after the
-  // reply. Client: the call whose id is in the response fails with
-  // `status` and `description`, which are filled in.
+  // Server: call WriteRejection (reject_status and reject_reason have the
+  // error); the connection goes on unless the protocol closes it after the
+  // reply. Client: the call whose id is in the response fails with `status` and
+  // `description`, which are filled in.
   kReject,
   // The peer can't be answered (no correlation id): close the connection with
   // reject_reason (server) or description (client) as the text.

@@ -34,16 +34,15 @@
 namespace flare::rpc {
 
 // Called for each connection of a server, by several workers at a time. Must be
-// thread-safe, must not block, nor return null.
+// thread-safe, and must not block or return null.
 using ServerProtocolFactory =
     std::function<std::unique_ptr<ServerProtocol>(const Limits&, ReplySink*)>;
 
 // Called for each connection of a client, by the call for which it is made:
-// must be thread-safe, must not block, nor return null. `host` is the server as
-// a channel's URI names it ("10.0.0.1:5567"), which is what an HTTP request
-// states in its Host field. It is empty where a channel is opened, which asks
-// for name(), format() and traits() alone, and refuses a protocol that isn't
-// `multiplexed`.
+// must be thread-safe, and must not block or return null. `host` is the server
+// as a channel's URI names it ("10.0.0.1:5567"), which an HTTP request has in
+// its Host field. It is empty where a channel is opened, which asks for name(),
+// format() and traits() alone, and refuses a protocol that isn't `multiplexed`.
 using ClientProtocolFactory = std::function<std::unique_ptr<ClientProtocol>(
     const Limits&, std::string_view host)>;
 
@@ -62,7 +61,8 @@ bool RegisterClientProtocol(std::string name, ClientProtocolFactory factory);
 class ServerProtocolSet {
  public:
   // Fails with STATUS_NOT_SUPPORTED and a text that lists the known names. A
-  // name given twice counts once. Of `http` the pointers count.
+  // name given twice counts once. The names decide the flags of `http`; its
+  // pointers are used as they are.
   static Expected<ServerProtocolSet, flare::Status> FromNames(
       const std::vector<std::string>& names, const Limits& limits = {},
       const HttpUses& http = {});

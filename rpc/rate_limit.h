@@ -21,13 +21,14 @@ struct RateLimit {
                 // field of HTTP; calls without it share one.
   };
 
-  // Appears in metrics and in the text of refusals. Of the limiter's own.
+  // Appears in metrics and in the text of refusals. Each limit of a limiter has
+  // a name of its own.
   std::string name = "";
   // "*", "package.Service.Method", "package.Service.*", "/path" or "/path/*".
   // "*" is for all except the pages under /inspect and /metrics.
   std::vector<std::string> methods = {"*"};
   Per per = Per::kServer;
-  // The name of the entry, in lower case. Of kMetadata only.
+  // The name of the entry, in lower case. For kMetadata only.
   std::string metadata = "";
   // Calls in a second: 0.001 to 1,000,000.
   double rate = 0;

@@ -25,8 +25,8 @@
 //             separated by commas. Host names are looked up when the channel
 //             is opened and again, in the background, every
 //             flare_name_resolver_update_interval_seconds. Each address of a
-//             name is a server, but for those that there is no route to. Calls
-//             to one that can't be connected to go to another one.
+//             name is a server, except those without a route. Calls to one
+//             that can't be connected to go to another one.
 
 #ifndef FLARE_RPC_RPC_CHANNEL_H_
 #define FLARE_RPC_RPC_CHANNEL_H_

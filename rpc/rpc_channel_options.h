@@ -49,7 +49,7 @@ struct RpcChannelOptions {
   // The time of a call whose controller says nothing else.
   // --flare_rpc_client_default_rpc_timeout_ms
   std::optional<std::chrono::nanoseconds> timeout = {};
-  // The same for a streaming call, to the end of its last message.
+  // The time of a streaming call, to the end of its last message.
   // --flare_rpc_client_default_streaming_rpc_timeout_ms
   std::optional<std::chrono::nanoseconds> stream_timeout = {};
   // Calls that are made while a request is served take no longer than the rest
@@ -88,7 +88,7 @@ struct RpcChannelOptions {
   // A connection without traffic for so long is closed. 0: it never is.
   // --flare_rpc_client_connection_max_idle
   std::optional<std::chrono::nanoseconds> connection_max_idle = {};
-  // How "tls+..." channels check servers, and what they show to them
+  // How "tls+..." channels check servers, and their own certificate
   // (docs/security.md). Nothing: the defaults, the roots of the system. With
   // other URIs it is an error.
   std::optional<TlsClientOptions> tls = {};

@@ -1,4 +1,4 @@
-// The caller's side of one call: what it wants before, how it went after.
+// The caller's side of one call: its options before, its outcome after.
 //
 //   flare::RpcClientController controller;
 //   controller.SetTimeout(std::chrono::milliseconds(100));
@@ -8,7 +8,7 @@
 //   }
 //   controller.Reset();  // for the next call
 //
-// What a call fails with (rpc_status.h) when it is not the service that failed:
+// Codes (rpc_status.h) of calls that fail without the service's doing:
 //   STATUS_TIMEOUT          no reply until the deadline; a reply that comes
 //                           later is dropped. The text names the server, if
 //                           there was time to choose one, and says so if it was
@@ -29,7 +29,7 @@
 //                           over 4 KiB, bolt: over 64 KiB)
 //   STATUS_SERIALIZE_REQUEST, STATUS_MALFORMED_DATA
 //                           a message lacks required fields or is garbage
-//   STATUS_NOT_SUPPORTED    the protocol can't carry what was asked for
+//   STATUS_NOT_SUPPORTED    the protocol can't carry an option of the call
 //   STATUS_FAILED           with IsCanceled(): StartCancel() was called
 //
 // Not thread-safe, except for StartCancel().
@@ -99,8 +99,8 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   // Sets the time at which the call has to be over, whatever the number of
   // attempts: a point in time of any clock, or a time span that starts with the
-  // call. Not later than now: the call ends at once with STATUS_TIMEOUT. The
-  // default is flare_rpc_client_default_rpc_timeout_ms.
+  // call. If that is not later than now, the call ends at once with
+  // STATUS_TIMEOUT. The default is flare_rpc_client_default_rpc_timeout_ms.
   template <class Clock, class Duration>
   void SetTimeout(std::chrono::time_point<Clock, Duration> deadline) {
     SetDeadline(ToSteadyNs(deadline));
@@ -115,17 +115,18 @@ class RpcClientController final : public google::protobuf::RpcController {
   // Attempts in all; 1 (the default) means no retry, 0 is taken as 1. After a
   // failure that another server may not have, the call goes to the next server
   // at once: after any code but success, STATUS_TIMEOUT, STATUS_FAILED,
-  // STATUS_CHANNEL_SHUTDOWN (but for a server's), a service's own
+  // STATUS_CHANNEL_SHUTDOWN (except a server's), a service's own
   // (STATUS_FROM_USER, those beyond STATUS_RESERVED_MAX, negative ones; over
-  // baidu-std not those with which brpc's servers refuse calls), and those that
-  // say that the call itself is at fault (STATUS_SERIALIZE_REQUEST,
+  // baidu-std except those with which brpc's servers refuse calls), and those
+  // that say that the call itself is at fault (STATUS_SERIALIZE_REQUEST,
   // STATUS_INVALID_METHOD_NAME, STATUS_NOT_SUPPORTED, STATUS_INVALID_CHANNEL).
   // So a server that answers STATUS_MALFORMED_DATA or STATUS_PARSE_REQUEST is
-  // followed by another one. What could not be sent, as no connection to a
-  // server could be made, goes to the others before it counts as an attempt.
-  // The next server is the same one, and at once as well, if the channel has no
-  // other: who wants a pause calls again. The timeout is that of all attempts
-  // together: a server that doesn't answer has it all, and none follows.
+  // followed by another one. A request that could not be sent, because no
+  // connection could be made, goes to the other servers before it counts as an
+  // attempt. If the channel has no other server, the next attempt goes to the
+  // same one, at once as well: a RetryPolicy makes pauses. The timeout covers
+  // all attempts together: a server that doesn't answer uses it up, and no
+  // attempt follows.
   //
   // STATUS_IO_ERROR is repeated, too: calls that were on their way to a server
   // when it stopped, and were not run, fail with it, but so do those that one
@@ -223,8 +224,8 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   // Messages of a streaming call that the stock X_Stub has begun
   // (stream_reader.h, stream_writer.h); X_SyncStub and X_AsyncStub of generated
-  // code return them themselves. Each at most once. Of other calls they have no
-  // stream. A stream whose reader nobody has taken is cancelled by Reset().
+  // code return them themselves. Each at most once. After other calls they have
+  // no stream. A stream whose reader nobody has taken is cancelled by Reset().
   template <class T>
   StreamReader<T> GetStreamReader() {
     return StreamReader<T>(TakeStreamForReader(),
@@ -243,8 +244,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   AsyncStreamWriter<T> GetAsyncStreamWriter() {
     return AsyncStreamWriter<T>(stream());
   }
-  // What these are made of; null for other calls. Set by stubs. `only_one`: the
-  // service doesn't stream.
+  // The stream behind these; null for other calls. Set by stubs. `only_one`:
+  // the service doesn't stream.
   RefPtr<rpc::CallStream> stream() const;
   void SetStream(RefPtr<rpc::CallStream> stream, bool only_one);
 

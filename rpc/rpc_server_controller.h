@@ -1,5 +1,5 @@
-// What a service method knows of its call besides the request, and how it
-// fails it.
+// The server's side of one call: attachments, metadata, deadline and peer
+// beside the request, and the outcome.
 //
 //   void Echo(const EchoRequest& request, EchoResponse* response,
 //             flare::RpcServerController* controller) override {
@@ -12,9 +12,9 @@
 // until the method returns). An asynchronous method runs that exactly once, on
 // any thread: without it the call never ends, and a second time the process
 // dies, or, where the next call has taken the first one's place, that is ended
-// in place of it. Not thread-safe. Only WriteResponseImmediately() and `done`
-// block, see there. May be created on its own to test a service; it then
-// answers as for a call without deadline and attachment.
+// in place of it. Not thread-safe. Only WriteResponseImmediately() and running
+// `done` block. May be created on its own to test a service; it then answers as
+// for a call without deadline and attachment.
 #ifndef FLARE_RPC_RPC_SERVER_CONTROLLER_H_
 #define FLARE_RPC_RPC_SERVER_CONTROLLER_H_
 
@@ -65,12 +65,12 @@ class RpcServerController final : public google::protobuf::RpcController {
 
   // Makes the call fail: with STATUS_FAILED (99), or with a code of your own,
   // which should be greater than rpc::STATUS_RESERVED_MAX (1000) and is not 0.
-  // Over baidu-std not 1001, 1002, 1011, 2003 or 2004, with which brpc's
-  // servers refuse calls: callers may send them again. What was filled into the
-  // response, and the attachment, is still sent where the protocol has a place
-  // for it: over flare. The reason is a text for people: callers get up to 32
-  // KiB of it, over HTTP 4096 bytes, in which control characters have become
-  // blanks. Elsewhere '?' stands for what isn't UTF-8.
+  // Over baidu-std avoid 1001, 1002, 1011, 2003 and 2004, with which brpc's
+  // servers refuse calls: callers may send them again. Response and attachment
+  // are still sent if the protocol has a place for them, which only flare has.
+  // The reason is a text for people: callers get up to 32 KiB of it, over HTTP
+  // 4096 bytes, in which control characters have become blanks. Elsewhere '?'
+  // replaces bytes that aren't UTF-8.
   void SetFailed(const std::string& reason) override;
   void SetFailed(int code, std::string reason = "");
 
@@ -101,8 +101,9 @@ class RpcServerController final : public google::protobuf::RpcController {
   // StreamReader::compressed().
   bool IsRequestCompressed() const { return request_compressed_; }
   // For the response and its attachment. Ignored if the protocol or the caller
-  // can't have it. Of a stream: for its messages, set before the first one;
-  // over gRPC only (StreamWriter::SetCompressed()).
+  // doesn't support it. In a streaming call it applies to the messages, and
+  // must be set before the first one; over gRPC only
+  // (StreamWriter::SetCompressed()).
   void SetCompressionAlgorithm(CompressionAlgorithm algorithm) {
     compression_ = algorithm;
   }
@@ -147,20 +148,18 @@ class RpcServerController final : public google::protobuf::RpcController {
   // baidu-std's log_id, too, as "log-id". Names that protocols use themselves
   // aren't among it.
   const Metadata& GetRequestMetadata() const;
-  // Adds to what goes with the response, also of a call that fails; of a
-  // streaming call with its first message, or, if that has been written, with
-  // its end (docs/metadata.md). What
-  // Metadata::Add() refuses is left out, with a line in the log, and so is all
-  // of it over a protocol that can't carry any: false is returned for the
-  // former.
+  // Adds an entry that goes with the response, also if the call fails. In a
+  // streaming call it goes with the first message, or with the end if that
+  // message has been written (docs/metadata.md). Returns false, and logs a
+  // line, for an entry that Metadata::Add() refuses. A protocol that can't
+  // carry metadata drops all of it, with a line in the log.
   bool AddResponseMetadata(std::string_view name, std::string_view value);
   // ... to be read and changed.
   Metadata* MutableResponseMetadata();
-  // The same for what goes behind the response, with the status: over gRPC as
-  // trailing metadata. Other protocols have one place for both, and a call that
-  // fails has, too; there these entries follow the others. Both together keep
-  // to Metadata's limits: what exceeds them is left out, with a line in the
-  // log.
+  // Adds an entry that goes behind the response, with the status: over gRPC as
+  // trailing metadata. Other protocols, and calls that fail, have one place for
+  // both kinds, where these entries follow the others. Metadata's limits hold
+  // for both together: further entries are left out, with a line in the log.
   bool AddResponseTrailer(std::string_view name, std::string_view value);
 
   // --- Streams: of streaming methods ---
@@ -168,7 +167,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   // The client's messages and those for the client (stream_reader.h,
   // stream_writer.h). SyncX and AsyncX of generated code hand them to the
   // method as arguments; the stock X calls these, each at most once. They may
-  // outlive the call. Of unary calls, and outside of a server, they have no
+  // outlive the call. For unary calls, and outside of a server, they have no
   // stream.
   template <class T>
   StreamReader<T> GetStreamReader() {

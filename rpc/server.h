@@ -56,8 +56,8 @@ class ServerInterceptor;
 
 class Server {
  public:
-  // The defaults are those of the flags (--flare_rpc_server_...). What the
-  // published framework has, too, is in its order, for designated initialisers.
+  // The defaults are those of the flags (--flare_rpc_server_...). Options of
+  // the published framework come in its order, for designated initialisers.
   struct Options {
     // For log lines; the address if empty.
     std::string service_name = "";
@@ -116,9 +116,8 @@ class Server {
         rpc::ServerDefaultsFromFlags().max_ongoing_calls;
     // While running calls hold this many bytes of decompressed requests,
     // further compressed ones are answered "Server overloaded.", and streams
-    // that read a compressed message fail so. Of a stream the message that it
-    // has read last counts. A few more may
-    // be decompressed at the same moment, one on each worker.
+    // that read a compressed message fail so. A stream counts with its latest
+    // message. Each worker may decompress one more at the same moment.
     std::size_t max_concurrent_decompressed_bytes =
         rpc::ServerDefaultsFromFlags().max_ongoing_decompressed_bytes;
     // While this many calls of one connection are running, no more are read
@@ -135,8 +134,8 @@ class Server {
     // rpc_options.proto.) Negative, the default: seven eighths of the caller's
     // timeout, or less where the method takes long; a second, or more, where
     // the caller has told none. Once calls have waited for longer, a tenth of
-    // that, until the queue is short (rpc/server/call_gate.h). Not for methods
-    // that have a max_queueing_delay_ms.
+    // that, until the queue is short (rpc/server/call_gate.h). Methods with a
+    // max_queueing_delay_ms are exempt.
     std::chrono::nanoseconds max_request_queueing_delay =
         rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
     // "package.Service.Method:10,...": limits for single methods, besides
@@ -161,10 +160,9 @@ class Server {
     // A message must have arrived so long after its first byte, the first one
     // so long after the connection was accepted; or 64 KiB more of a larger
     // one, again and again. Else the calls that came before are answered, and
-    // the connection is closed. Time for which the server itself doesn't read,
-    // because of a limit above, doesn't count; time for which all of it stands
-    // still does. Looked for at the same interval.
-    // 0: never.
+    // the connection is closed. Time in which the server doesn't read because
+    // of a limit above doesn't count; time in which the whole process is
+    // stopped does. Looked for at the same interval. 0: never.
     std::chrono::nanoseconds message_timeout =
         rpc::ServerDefaultsFromFlags().message_timeout;
     // How long a peer may take no replies while a call waits for room to answer
@@ -350,10 +348,10 @@ class Server {
   // begun, but fail with STATUS_OUT_OF_SERVICE (over HTTP 503; baidu-std 2003;
   // trpc 22).
   //
-  // A thread of ours does the first part for the program if SIGINT, SIGQUIT or
-  // SIGTERM comes (WaitForQuitSignal(), init.h) while the workers are held, so
-  // that no fiber can call this: while they leave a queued task for 0.3 s.
-  // Queued calls aren't begun from then on.
+  // A thread of this library does the first part for the program if SIGINT,
+  // SIGQUIT or SIGTERM comes (WaitForQuitSignal(), init.h) while the workers
+  // are held, so that no fiber can call this: while they leave a queued task
+  // for 0.3 s. Queued calls aren't begun from then on.
   void Stop();
 
   // Blocks the fiber or thread until all calls have been answered, replies sent

@@ -40,7 +40,7 @@ class ServerGroup {
   // A new one, for the caller to set up.
   Server* AddServer();
   // ... set up already, for one service, which is given away or stays the
-  // caller's as in Server::AddService(). What fails makes Start() fail.
+  // caller's as in Server::AddService(). A failure of these makes Start() fail.
   Server* AddServer(const Endpoint& address,
                     const std::vector<std::string>& protocols,
                     std::unique_ptr<google::protobuf::Service> service);

@@ -166,7 +166,8 @@ struct OutboundResponse {
   OutboundBody body;  // in RequestHead::format, and compressed
   Buffer attachment;
   const Metadata* metadata = nullptr;  // null: none; need not outlive Write
-  // Likewise. Of a call that succeeds, over protocols that have trailers.
+  // null: none; need not outlive Write. For a call that succeeds, over
+  // protocols that have trailers.
   const Metadata* trailers = nullptr;
 };
 
@@ -228,8 +229,8 @@ enum class ReplyTurn { kNow, kLater, kNever };
 
 class ReplyTurnWaiter {
  public:
-  // Called once for each kLater, from any thread; must not block, nor call
-  // back. May come before the function that returned kLater has returned.
+  // Called once for each kLater, from any thread; must not block or call back.
+  // May come before the function that returned kLater has returned.
   virtual void OnTurn() = 0;
 
  protected:
@@ -246,12 +247,12 @@ class ServerProtocol {
   virtual ProtocolTraits traits() const = 0;
 
   // Takes at most one message off `in` into *request, which must be cleared.
-  // Called by one task at a time (the connection's reader); never blocks.
-  // After kHandled *request is cleared, too: what was taken is no request, or
-  // belongs to an earlier one. On kNeedMore *need is the number of bytes `in`
-  // must have in all for the message to be complete, or 0 if that isn't known;
-  // the object keeps what it needs to go on, so *request may be another one
-  // next time. On kError *error is set.
+  // Called by one task at a time (the connection's reader); never blocks. After
+  // kHandled *request is cleared, too: the bytes were no request, or belong to
+  // an earlier one. On kNeedMore *need is the number of bytes `in` must have in
+  // all for the message to be complete, or 0 if that isn't known; the object
+  // keeps its own state, so *request may be another one next time. On kError
+  // *error is set.
   virtual CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                         std::string* error) = 0;
 
@@ -259,14 +260,15 @@ class ServerProtocol {
   // concurrently with Cut. Doesn't block.
   virtual ParseResult Parse(InboundRequest* request) const = 0;
 
-  // Whether the reply is to be made now, or those before it first, of which
-  // much is held back (ReplySink::SetMuchHeld). Thread-safe, doesn't block.
+  // Returns whether to make the reply now, or later because many bytes of
+  // earlier replies are held back (ReplySink::SetMuchHeld). Thread-safe,
+  // doesn't block.
   virtual ReplyTurn AskToReply(const ReplyTicket& /*ticket*/,
                                ReplyTurnWaiter* /*waiter*/) {
     return ReplyTurn::kNow;
   }
-  // After AskToReply said kLater, and for long nothing came of it: the reply is
-  // to be made all the same. False: the waiter is being told.
+  // The caller has waited for long after AskToReply said kLater, and makes the
+  // reply now. False: the waiter is being told.
   virtual bool StopWaitingToReply(const ReplyTicket& /*ticket*/) {
     return false;
   }
@@ -278,11 +280,12 @@ class ServerProtocol {
   virtual void Write(const ReplyTicket& ticket,
                      OutboundResponse&& response) = 0;
 
-  // Of a single request whose method streams its replies: why this protocol
-  // can't carry them, behind the method's name; empty if it can. Then
-  // AskToStream() is asked until it doesn't say kLater. After kNow,
-  // OpenReplyStream() is due, once, and what it returns sends the reply; after
-  // kNever, Write(). Thread-safe, don't block.
+  // For a single request whose method streams its replies: returns why this
+  // protocol can't carry them, as the rest of a sentence that begins with the
+  // method's name; empty if it can. Then AskToStream() is called until it
+  // doesn't return kLater. After kNow, OpenReplyStream() is called once, and
+  // its result sends the reply; after kNever, Write() does. Thread-safe; none
+  // blocks.
   virtual std::string_view WhyNoReplyStream(
       const ReplyTicket& /*ticket*/) const {
     return "is a streaming method: it can't be called with a single message.";
@@ -310,8 +313,8 @@ class ServerProtocol {
   // taken off the input before. As Cut, by the reader.
   virtual bool WithinMessage() const { return false; }
 
-  // Of messages that come side by side, within one: whether those that had
-  // begun when this was last true, or before, have come to their ends. By the
+  // For protocols whose messages arrive interleaved: returns whether all
+  // messages that had begun when this last returned true have ended. By the
   // reader.
   virtual bool EarlierMessagesEnded() { return true; }
 

@@ -12,7 +12,7 @@
 //   }
 //
 // A client's reader that is dropped before it has come to its end, or was
-// closed, cancels its call. A service's does as Close().
+// closed, cancels its call. A service's reader closes, as by Close().
 //
 // AsyncStreamReader<T> does the same with futures.
 

@@ -743,7 +743,11 @@ class CheckProseTest(unittest.TestCase):
                 ('All but for one.', 'but for'),
                 ('The rules as above.', 'as above'),
                 ('It can be had.', 'be had'),
-                ('A restless machine.', 'restless')):
+                ('A restless machine.', 'restless'),
+                ('It does as Close() does.', 'does as Close('),
+                ('A client of ours.', 'of ours'),
+                ('The message is to be sent.', 'is to be'),
+                ('It must not block, nor throw.', 'must not block, nor')):
             with self.subTest(text):
                 self.assertEqual(self.find(text), [words])
 
@@ -758,7 +762,7 @@ class CheckProseTest(unittest.TestCase):
                      'Not every call is measured.',
                      '## What is a fiber?\n', 'Who may call it? Everybody.',
                      '**What is there?** A list.',
-                     'The same worker is asked again.',
+                     'The same worker is asked again.', 'Not thread-safe.',
                      'Offers, whose prices differ.'):
             with self.subTest(text):
                 self.assertEqual(self.find(text), [])
@@ -769,19 +773,12 @@ class CheckProseTest(unittest.TestCase):
                       'The log says "what is it by turns", `by turns`, '
                       'see [it](by/turns.md).<!-- by turns -->\n'), [])
 
-    def test_pages_have_allowances(self):
-        findings = {'a.md': ['a', 'b'], 'b.md': ['c'], 'c.md': ['d']}
-        allowances = check_prose.read_allowances('# x\n* 1\na.md 1\nb.md 0\n')
+    def test_reads_comments_on_public_declarations(self):
         self.assertEqual(
-            list(check_prose.over_allowance(findings, allowances)),
-            ['a.md: 2 findings, of which 1 are allowed', 'a', 'b',
-             'b.md: 1 findings, of which 0 are allowed', 'c'])
-
-    def test_allowances_only_fall(self):
-        self.assertEqual(
-            check_prose.lower_allowances('# x\n* 1\na.md 5\nb.md 0\n',
-                                         {'a.md': ['a'], 'b.md': ['b']}),
-            '# x\n* 1\na.md 1\nb.md 0\n')
+            check_prose.public_comments(
+                '// One.\nclass A {\n public:\n  // Two.\n  int b();  // Of c.\n'
+                ' private:\n  // Of what is by turns.\n  int d_;\n};\n'),
+            'One.\n\n\nTwo.\n\n\n\n\n\n')
 
 
 if __name__ == '__main__':

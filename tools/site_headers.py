@@ -17,11 +17,10 @@ CLASS = re.compile(r'^(?:class|struct|enum class|enum)\b(?![^{]*;$)'
                    r' ([\w:]+)', re.MULTILINE)
 
 
-def without_private(lines):
-    """The lines less private members."""
-    kept = []
+def public_lines(code):
+    """Pairs of a number, from 0, and a line that is no private member."""
     hidden = None  # The indentation of the class whose members are left out.
-    for line in lines:
+    for number, line in enumerate(code.split('\n')):
         access = ACCESS.match(line)
         indent = len(line) - len(line.lstrip())
         if hidden is not None:
@@ -32,8 +31,7 @@ def without_private(lines):
         if hidden is None and access and access.group(2) == 'private':
             hidden = len(access.group(1)) - 1
         if hidden is None:
-            kept.append(line)
-    return kept
+            yield number, line
 
 
 def chunks(text):
@@ -55,8 +53,8 @@ def chunks(text):
 
 def page(header, code):
     """The source of the page of a header, which programs include by that name."""
-    lines = [line for line in code.split('\n') if not DROPPED.match(line)]
-    text = '\n'.join(without_private(lines))
+    text = '\n'.join(line for _, line in public_lines(code)
+                     if not DROPPED.match(line))
     text = re.sub(r'\n{2,}(?=\};)', '\n', re.sub(r'\n{3,}', '\n\n', text))
     parts = ['# %s\n' % header]
     block = []

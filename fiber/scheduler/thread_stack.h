@@ -11,8 +11,9 @@
 
 namespace flare::fiber {
 
-// Calls `f`, which must not throw nor care where it runs: on a thread of its
-// own if this is a fiber, unless there can be none. Blocks the thread.
+// Calls `f` on a new thread if the caller is a fiber, and in place if it isn't
+// or no thread can be created. `f` must not throw or depend on its thread.
+// Blocks the thread.
 template <class F>
 void RunOnThreadStack(const F& f) {
   if (CurrentFiber() == nullptr) return f();

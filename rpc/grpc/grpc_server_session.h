@@ -1,6 +1,6 @@
-// What the reader of one connection and the wires of its streaming calls share:
-// the HTTP/2 session, its streams, and the way to the client. The rules are in
-// grpc_server_protocol.cc.
+// State that the reader of a connection shares with the wires of its streaming
+// calls: the HTTP/2 session, its streams, and the way to the client. The rules
+// are in grpc_server_protocol.cc.
 #ifndef FLARE_RPC_GRPC_GRPC_SERVER_SESSION_H_
 #define FLARE_RPC_GRPC_GRPC_SERVER_SESSION_H_
 

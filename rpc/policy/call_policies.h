@@ -1,5 +1,5 @@
-// What a channel does with calls that fail or are slow, by method: repeats
-// them, or sends them to a second server ("hedges" them).
+// Policies by method for calls that fail or are slow: a channel repeats them,
+// or sends them to a second server ("hedges" them).
 //
 //   auto policies = std::make_shared<flare::CallPolicies>();
 //   policies->Set("shop.Stock.Get", {.retry = flare::RetryPolicy{

@@ -1,5 +1,4 @@
-// What a channel does with calls of a method that fail or are slow:
-// call_policies.h.
+// The policy of a method for calls that fail or are slow (call_policies.h).
 #ifndef FLARE_RPC_POLICY_CALL_POLICY_H_
 #define FLARE_RPC_POLICY_CALL_POLICY_H_
 

@@ -69,8 +69,8 @@ class Health final : public Server::Listener {
   bool stopped_ FLARE_GUARDED_BY(mutex_) = false;
 };
 
-// Adds the service to `server`, which must not have been started, once. What
-// fails makes Start() fail, as with AddService(). Never null.
+// Adds the service to `server`, which must not have been started, once. A
+// failure makes Start() fail, as with AddService(). Never null.
 std::shared_ptr<Health> AddHealthService(Server* server);
 
 }  // namespace flare

@@ -25,9 +25,9 @@ DEFINE_bool(flare_abort_on_double_quit_signal, true,
 
 DEFINE_bool(flare_raise_open_files_limit, true,
             "Raise the soft limit of open files (ulimit -n) to the hard one, "
-            "or to 1048576 where that allows more. Not for programs that call "
-            "select(), which knows no descriptor "
-            "from 1024 on, or start others that do.");
+            "or to 1048576 where that allows more. Set it to false in programs "
+            "that call select(), which knows no descriptor from 1024 on, or "
+            "that start such programs.");
 
 // --- Server ---
 
@@ -35,8 +35,8 @@ DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
              "Calls that a server runs at a time; further ones are answered "
              "\"Server overloaded.\".");
 DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
-             "Calls of one connection that a server runs at a time; further "
-             "ones stay unread until half of them are done.");
+             "Most calls of one connection that run at a time. Further calls "
+             "stay unread until half of these are done.");
 DEFINE_int32(flare_rpc_server_max_ongoing_decompressed_bytes, 1073741824,
              "Bytes of decompressed requests in the calls that a server runs "
              "at a time; with as many, further compressed ones are answered "
@@ -69,26 +69,27 @@ DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
 DEFINE_int32(flare_rpc_server_remove_idle_connection_interval, 15,
              "Seconds between two looks for connections that are idle, or take "
              "too long for a message. 0: none.");
-DEFINE_int32(flare_rpc_server_connection_max_idle, 60,
-             "Seconds without traffic after which a server closes a "
-             "connection. 0: never, but for one from which nothing has ever "
-             "come, which is closed after --flare_rpc_server_message_timeout.");
+DEFINE_int32(
+    flare_rpc_server_connection_max_idle, 60,
+    "Seconds without traffic after which a server closes a "
+    "connection. 0: never, except for a connection that has never sent "
+    "anything: it is closed after --flare_rpc_server_message_timeout.");
 DEFINE_int32(flare_rpc_server_message_timeout, 60,
              "Seconds after its first byte, the first time after the "
              "connection was accepted, in which a message must arrive, or 64 "
              "KiB more of a larger one; else the server closes the "
-             "connection, having answered what came before. 0: no limit.");
+             "connection, having answered earlier calls. 0: no limit.");
 DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "",
               "Limits of calls at a time for single methods: "
-              "\"package.Service.Method:10,...\". Of one in the .proto file "
-              "(max_ongoing_requests) and one here the smaller holds.");
+              "\"package.Service.Method:10,...\". If the .proto file has a "
+              "limit, too (max_ongoing_requests), the smaller one holds.");
 DEFINE_bool(flare_rpc_server_no_builtin_pages, false,
             "Leaves out the pages under /inspect and /metrics on the port of "
             "the service, for which every server speaks \"http\".");
 DEFINE_string(flare_rpc_server_pages, "",
-              "Who may read the pages under /inspect and /metrics on the port "
-              "of the service: \"loopback\" (peers on the same host), "
+              "Readers of the pages under /inspect and /metrics on the port of "
+              "the service: \"loopback\" (peers on the same host), "
               "\"everyone\", or \"none\". Empty: none where there is "
               "--flare_rpc_server_admin_address, else loopback.");
 DEFINE_string(flare_rpc_server_admin_address, "",
@@ -105,8 +106,8 @@ DEFINE_string(flare_rpc_server_pages_credentials_file, "",
               "read again when it changes. Empty: none are needed.");
 DEFINE_int32(
     flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
-    "Status with which calls over some limit are answered, but for those over "
-    "trpc and bolt, which have codes of their own. Clients of this library "
+    "Status of calls beyond a limit, except over trpc and bolt, which have "
+    "codes of their own. Clients of this library "
     "then try another server (SetMaxRetries) if it is 11 or, over baidu-std, "
     "2004; other codes above 1000 they take for a service's own.");
 DEFINE_string(

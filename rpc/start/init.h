@@ -27,11 +27,11 @@ namespace flare {
 // returned.
 //
 // Blocks the calling thread, which must not be a fiber worker. Once at a time
-// in a process. A command line that can't be understood, a file of
-// --flagfile that can't be read, and a runtime that can't be started, end in a
-// message on stderr and 1: by returning it, except for flags that gflags itself
-// refuses (unknown, not a number), where it exits the process. What it passes
-// over in such a file is a warning.
+// in a process. A command line that can't be understood, a file of --flagfile
+// that can't be read, and a runtime that can't be started, end in a message on
+// stderr and 1: by returning it, except for flags that gflags itself refuses
+// (unknown, not a number), where it exits the process. Lines of such a file
+// that it passes over are warnings in the log.
 int Start(int argc, char** argv, Function<int(int, char**)> cb);
 
 // Blocks the fiber (or thread) until the process is sent SIGINT, SIGQUIT or

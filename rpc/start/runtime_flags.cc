@@ -37,8 +37,8 @@ DEFINE_string(flare_fiber_scheduling_optimize_for, "neutral",
               "or customized.");
 DEFINE_string(flare_fiber_worker_accessible_cpus, "",
               "CPUs that fiber workers may use, as in \"0-10,11,-1\"; negative "
-              "numbers count from the last. Of these, the ones that the "
-              "process may use; empty: all it may use.");
+              "numbers count from the last. CPUs that the process may not use "
+              "are left out. Empty: all that it may use.");
 DEFINE_string(flare_fiber_worker_inaccessible_cpus, "",
               "CPUs that fiber workers may not use. Excludes "
               "--flare_fiber_worker_accessible_cpus.");
@@ -48,12 +48,12 @@ DEFINE_bool(flare_fiber_worker_disallow_cpu_migration, false,
             "workers than CPUs.");
 DEFINE_int32(flare_work_stealing_ratio, 16,
              "A worker that looks for work looks into another scheduling group "
-             "of its NUMA node once in this many attempts; besides, sleeping "
-             "workers are woken for groups without free ones. 0: never.");
-DEFINE_int32(flare_cross_numa_work_stealing_ratio, 0,
-             "The same for groups of other NUMA nodes, which are helped when "
-             "they have been short of workers for this many periods of 50 us. "
-             "0: never.");
+             "of its NUMA node once in this many attempts. Sleeping workers "
+             "are woken for groups without free ones, too. 0: never.");
+DEFINE_int32(
+    flare_cross_numa_work_stealing_ratio, 0,
+    "A worker that looks for work helps a group of another NUMA node when that "
+    "has been short of workers for this many periods of 50 us. 0: never.");
 DEFINE_string(flare_scheduling_group_sets, "",
               "Named sets of scheduling groups that never take work from each "
               "other: \"front:0-3;batch:4,5\". Groups in none make one more.");
@@ -92,11 +92,11 @@ DEFINE_int32(flare_fiber_stack_idle_seconds, 10,
              "Seconds within which stacks that aren't needed return their "
              "memory to the system, after half of them at the earliest. 0: "
              "never.");
-DEFINE_int32(flare_heap_idle_seconds, 10,
-             "Seconds without a task after which free memory of the general "
-             "allocator (jemalloc or glibc's) returns to the system; while "
-             "tasks run, what has been free for long. 0: when the allocator "
-             "likes.");
+DEFINE_int32(
+    flare_heap_idle_seconds, 10,
+    "Seconds without a task after which free memory of the general "
+    "allocator (jemalloc or glibc's) returns to the system; while tasks run, "
+    "only memory that has been free for long does. 0: the allocator decides.");
 
 // --- Finding mistakes ---
 
@@ -105,7 +105,7 @@ DEFINE_int32(flare_fiber_stuck_threshold_ms, 1000,
              "computing or by blocking the thread, is logged with its "
              "backtrace. 0: never.");
 DEFINE_string(flare_fiber_check_thread_locks, "default",
-              "What happens when a fiber is suspended while its thread holds a "
+              "The reaction when a fiber is suspended while its thread holds a "
               "flare::ThreadMutex: \"report\" logs both places as an error, "
               "\"abort\" ends the program as well, \"off\" doesn't look; "
               "\"default\" is abort in debug builds, off in others.");
