@@ -31,7 +31,6 @@ constexpr std::uint64_t GrpcEncodingBit(CompressionAlgorithm algorithm) {
   return std::uint64_t{1} << static_cast<int>(algorithm);
 }
 
-constexpr std::string_view kGrpcContentType = "application/grpc";
 constexpr std::size_t kMaxTimeoutDigits = 8;
 constexpr std::uint64_t kMaxTimeoutNumber = 99'999'999;
 

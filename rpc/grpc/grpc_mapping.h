@@ -37,6 +37,7 @@ bool MethodOfGrpcPath(std::string_view path, std::string* method);
 // "application/grpc", "application/grpc+proto", "application/grpc+json", maybe
 // with parameters behind a semicolon. Nullopt for others.
 std::optional<PayloadFormat> ParseGrpcContentType(std::string_view type);
+inline constexpr std::string_view kGrpcContentType = "application/grpc";
 std::string_view GrpcContentTypeOf(PayloadFormat format);
 // Whether it begins as gRPC's do, so that a refusal is gRPC's, too.
 bool IsGrpcContentType(std::string_view type);
@@ -157,6 +158,8 @@ class GrpcMetadataReader {
 
   // Passes over fields that are no metadata.
   void Add(std::string_view name, std::string_view value);
+  // There has been none since Take().
+  bool empty() const { return count_.entries == 0; }
   // Returns an empty text, or why it is too much. *metadata stays null if there
   // is none. The reader is then empty.
   [[nodiscard]] std::string Take(std::unique_ptr<Metadata>* metadata);

@@ -31,6 +31,7 @@
 #include "flare/rpc/grpc/grpc_server_protocol.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -107,6 +108,14 @@ constexpr std::string_view kNotPost =
 constexpr std::string_view kNotGrpc =
     "Over HTTP/2 this server speaks gRPC, whose content-type is "
     "application/grpc. Plain requests are served over HTTP/1.1.\n";
+
+// A longer message is serialised before the connection is locked.
+constexpr std::size_t kMaxPlainReply = 1024;
+
+// What a call that has succeeded and has no metadata is answered by.
+constexpr auto kPlainHead = std::to_array<Http2Field>(
+    {{":status", "200"}, {"content-type", kGrpcContentType}});
+constexpr auto kPlainEnd = std::to_array<Http2Field>({{"grpc-status", "0"}});
 
 class GrpcServerProtocol final : public ServerProtocol,
                                  public Http2Handler,
@@ -192,6 +201,7 @@ class GrpcServerProtocol final : public ServerProtocol,
 
   // Http2Handler; with lock_.
   Http2Stream* OnStream() override;
+  bool OnSameHead(Http2Stream* stream) override;
   bool OnField(Http2Stream* stream, std::string_view name,
                std::string_view value) override;
   void OnHeaders(Http2Stream* stream, bool trailers, bool end) override;
@@ -203,6 +213,7 @@ class GrpcServerProtocol final : public ServerProtocol,
 
   bool FindMethod(std::string_view path, Stream* stream);
   void TakeAcceptEncoding(std::string_view list, Stream* stream);
+  void Remember(const Stream& stream);
   // Of a request whose head has come.
   void Begin(Stream* stream);
   void TakeMessages(Stream* stream);
@@ -211,6 +222,10 @@ class GrpcServerProtocol final : public ServerProtocol,
   // Answers without a call.
   void Refuse(Stream* stream, int status, std::string_view text);
   void RefuseHttp(Stream* stream);
+
+  static bool IsPlain(const HttpTicket& ticket,
+                      const OutboundResponse& response);
+  void WritePlain(std::int32_t id, OutboundBody&& body);
 
   // Of plain HTTP.
   void CompleteHttp(Stream* stream);
@@ -234,6 +249,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   // Running calls have views of methods, so none is removed.
   std::deque<KnownPath> known_paths_;
   const KnownPath* last_path_ = nullptr;
+  std::optional<GrpcCallHead> last_head_;  // See OnSameHead().
   // The list that came last, and what it says.
   std::string accept_encoding_;
   std::uint64_t acceptable_ = 0;
@@ -248,6 +264,8 @@ class GrpcServerProtocol final : public ServerProtocol,
   bool over_ = false;
 
   // Guarded by lock_.
+  Http2FixedFields plain_head_{kPlainHead};
+  Http2FixedFields plain_end_{kPlainEnd};
   std::vector<std::int32_t> credited_;  // Streams with credit.
   bool announced_ = false;              // See AnnounceEnd().
   // Unary calls that run for nobody.
@@ -402,32 +420,41 @@ Http2Stream* GrpcServerProtocol::OnStream() {
   return stream;
 }
 
+bool GrpcServerProtocol::OnSameHead(Http2Stream* base) {
+  if (!last_head_) return false;
+  auto* const stream = static_cast<Stream*>(base);
+  stream->head = *last_head_;
+  stream->head_known = true;
+  return true;
+}
+
 bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
                                  std::string_view value) {
   auto* const stream = static_cast<Stream*>(base);
   if (stream->phase != Phase::kHead) return true;  // Of trailers.
   if (FieldTextIs(name, ":path")) {
-    stream->has_path = FindMethod(value, stream);
+    stream->head.has_path = FindMethod(value, stream);
   } else if (FieldTextIs(name, ":method")) {
-    stream->is_post = FieldTextIs(value, "POST");
-    stream->is_head = FieldTextIs(value, "HEAD");
+    stream->head.is_post = FieldTextIs(value, "POST");
+    stream->head.is_head = FieldTextIs(value, "HEAD");
   } else if (FieldTextIs(name, "content-type")) {
-    if (!std::exchange(stream->has_type, true)) {
-      stream->format = ParseGrpcContentType(value);
-      if (stream->format && stream->is_post) reads_head_ = false;
-    } else if (stream->format && stream->is_post) {
+    if (!std::exchange(stream->head.has_type, true)) {
+      stream->head.format = ParseGrpcContentType(value);
+      if (stream->head.format && stream->head.is_post) reads_head_ = false;
+    } else if (stream->head.format && stream->head.is_post) {
       return false;  // Nothing may make it a plain request any more.
     }
   } else if (FieldTextIs(name, "grpc-timeout")) {
     const std::optional<std::int64_t> ns = ParseGrpcTimeout(value);
-    stream->bad_timeout = !ns;
+    stream->head.bad_timeout = !ns;
     if (ns) {
-      stream->timeout_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(
-          *ns / kNsPerMs + (*ns % kNsPerMs != 0 ? 1 : 0), 1,
-          std::numeric_limits<std::uint32_t>::max()));
+      stream->head.timeout_ms =
+          static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+              *ns / kNsPerMs + (*ns % kNsPerMs != 0 ? 1 : 0), 1,
+              std::numeric_limits<std::uint32_t>::max()));
     }
   } else if (FieldTextIs(name, "grpc-encoding")) {
-    stream->encoding = ParseGrpcEncoding(value);
+    stream->head.encoding = ParseGrpcEncoding(value);
   } else if (FieldTextIs(name, "grpc-accept-encoding")) {
     TakeAcceptEncoding(value, stream);
   } else if (!FieldTextIs(name, "te") && !FieldTextIs(name, "user-agent")) {
@@ -440,14 +467,14 @@ bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
 void GrpcServerProtocol::TakeAcceptEncoding(std::string_view list,
                                             Stream* stream) {
   if (list.size() > kMaxKnownText) [[unlikely]] {
-    stream->acceptable = ParseGrpcAcceptEncoding(list);
+    stream->head.acceptable = ParseGrpcAcceptEncoding(list);
     return;
   }
   if (list != accept_encoding_) {
     acceptable_ = ParseGrpcAcceptEncoding(list);
     accept_encoding_.assign(list);
   }
-  stream->acceptable = acceptable_;
+  stream->head.acceptable = acceptable_;
 }
 
 // Sets the stream's method. False: the path names none.
@@ -462,40 +489,52 @@ bool GrpcServerProtocol::FindMethod(std::string_view path, Stream* stream) {
       return false;
     } else if (known_paths_.size() == kMaxKnownPaths ||
                path.size() > kMaxKnownText) {
-      stream->method = stream->own_method;
+      stream->head.method = stream->own_method;
       return true;
     } else {
       last_path_ = &known_paths_.emplace_back(
           KnownPath{std::string(path), std::move(stream->own_method)});
     }
   }
-  stream->method = last_path_->method;
+  stream->head.method = last_path_->method;
   return true;
 }
 
-void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
+void GrpcServerProtocol::OnHeaders(Http2Stream* base, bool trailers,
                                    bool /*end*/) {
   ++heads_;
-  if (!trailers) Begin(static_cast<Stream*>(stream));
+  if (trailers) return;
+  auto* const stream = static_cast<Stream*>(base);
+  if (!stream->head_known) Remember(*stream);
+  Begin(stream);
+}
+
+// A head that is gRPC's, and has a method that is known and no metadata.
+void GrpcServerProtocol::Remember(const Stream& stream) {
+  last_head_.reset();
+  if (stream.head.is_post && stream.head.format && stream.own_method.empty() &&
+      stream.metadata.empty()) {
+    last_head_ = stream.head;
+  }
 }
 
 // The session calls back under lock_, by which the site's lock is meant, too.
 void GrpcServerProtocol::Begin(Stream* stream) FLARE_NO_THREAD_SAFETY_ANALYSIS {
-  if (!stream->is_post || !stream->format) {
+  if (!stream->head.is_post || !stream->head.format) {
     if (site_.enabled()) return site_.Begin(stream);
     return Take(stream, Phase::kRefused);
   }
-  if (!stream->has_path) {
+  if (!stream->head.has_path) {
     return Refuse(stream, STATUS_METHOD_NOT_FOUND,
                   "the path isn't /package.Service/Method");
   }
-  if (!stream->encoding) {
+  if (!stream->head.encoding) {
     Leave(stream, Phase::kAnswered);
     return SendStatus(stream, StatusFromGrpc(GrpcCode::kUnimplemented),
                       "an unknown grpc-encoding",
                       {{"grpc-accept-encoding", kGrpcAcceptEncoding}});
   }
-  if (stream->bad_timeout) {
+  if (stream->head.bad_timeout) {
     return Refuse(stream, StatusFromGrpc(GrpcCode::kInternal),
                   "a malformed grpc-timeout");
   }
@@ -504,7 +543,7 @@ void GrpcServerProtocol::Begin(Stream* stream) FLARE_NO_THREAD_SAFETY_ANALYSIS {
     request_->metadata.reset();
     return Refuse(stream, StatusFromGrpc(GrpcCode::kResourceExhausted), error);
   }
-  switch (sink()->KindOfMethod(stream->method, /*short_service=*/false)) {
+  switch (sink()->KindOfMethod(stream->head.method, /*short_service=*/false)) {
     case MethodKind::kStreaming:
     case MethodKind::kReplyStreaming:
       Leave(stream, Phase::kStreaming);
@@ -532,18 +571,18 @@ void GrpcServerProtocol::Complete(Stream* stream, Buffer&& body) {
   stream->is_call = !opens_stream_;
   request->ticket.Emplace<HttpTicket>(
       {.order = static_cast<std::uint64_t>(stream->id()),
-       .format = *stream->format,
+       .format = *stream->head.format,
        .type = kGrpcTicketType});
   RequestHead& head = request->head;
-  head.method = stream->method;
-  if (stream->method.data() == stream->own_method.data()) [[unlikely]] {
+  head.method = stream->head.method;
+  if (stream->head.method.data() == stream->own_method.data()) [[unlikely]] {
     head.method = request->scratch.assign(stream->own_method);
   }
-  head.timeout_ms = stream->timeout_ms;
-  head.acceptable_compressions = stream->acceptable;
-  head.format = *stream->format;
-  request->wire_size =
-      body.size() + stream->method.size() + SizeOf(request->metadata.get());
+  head.timeout_ms = stream->head.timeout_ms;
+  head.acceptable_compressions = stream->head.acceptable;
+  head.format = *stream->head.format;
+  request->wire_size = body.size() + stream->head.method.size() +
+                       SizeOf(request->metadata.get());
   request->body = std::move(body);
 }
 
@@ -645,13 +684,13 @@ void GrpcServerProtocol::TakeMessages(Stream* stream) {
         break;
       case GrpcMessageCutter::Result::kMessage:
         SetKept(stream, stream->kept - kGrpcPrefixSize - message.body.size());
-        error = CheckGrpcCompression(message, stream->encoding);
+        error = CheckGrpcCompression(message, stream->head.encoding);
         if (!error.ok()) break;
         events_.push_back({.receiver = stream->receiver,
                            .kind = Event::Kind::kMessage,
                            .message = std::move(message.body),
                            .compression = message.compressed
-                                              ? *stream->encoding
+                                              ? *stream->head.encoding
                                               : CompressionAlgorithm::kNone});
         continue;
     }
@@ -696,14 +735,14 @@ void GrpcServerProtocol::TakeUnary(Stream* stream) {
         error = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
                               "grpc: a unary call with several messages");
       } else {
-        error = CheckGrpcCompression(message, stream->encoding);
+        error = CheckGrpcCompression(message, stream->head.encoding);
       }
       break;
   }
   if (!error.ok()) return Refuse(stream, error.code(), error.message());
   Leave(stream, Phase::kAnswered);
   request_->metadata = std::move(stream->request_metadata);
-  if (message.compressed) request_->head.compression = *stream->encoding;
+  if (message.compressed) request_->head.compression = *stream->head.encoding;
   opens_stream_ = false;
   Complete(stream, std::move(message.body));
 }
@@ -750,17 +789,17 @@ void GrpcServerProtocol::OnClosed(Http2Stream* base, Http2Error error,
 // --------------------------------------------------------------------------
 
 void GrpcServerProtocol::RefuseHttp(Stream* stream) {
-  const std::string_view text = stream->is_post ? kNotGrpc : kNotPost;
+  const std::string_view text = stream->head.is_post ? kNotGrpc : kNotPost;
   Leave(stream, Phase::kAnswered);
   stream->head_sent = true;
   stream->status_sent = true;
   const std::string length = std::to_string(text.size());
   session_->SendHeaders(stream,
-                        {{":status", stream->is_post ? "415" : "405"},
+                        {{":status", stream->head.is_post ? "415" : "405"},
                          {"content-type", "text/plain"},
                          {"content-length", length}},
-                        /*end=*/stream->is_head);
-  if (stream->is_head) return;
+                        /*end=*/stream->head.is_head);
+  if (stream->head.is_head) return;
   session_->SendData(stream, CreateBufferSlow(text));
   session_->SendEnd(stream);
 }
@@ -769,6 +808,36 @@ void GrpcServerProtocol::Refuse(Stream* stream, int status,
                                 std::string_view text) {
   Leave(stream, Phase::kAnswered);
   SendStatus(stream, status, text, {});
+}
+
+// A reply that is like most: short, and nothing but a message. It is written
+// under lock_, where the frames are.
+bool GrpcServerProtocol::IsPlain(const HttpTicket& ticket,
+                                 const OutboundResponse& response) {
+  return response.status == STATUS_SUCCESS &&
+         response.detail != FailureDetail::kExpired &&
+         response.body.size() <= kMaxPlainReply &&
+         response.metadata == nullptr && response.trailers == nullptr &&
+         !IsCompressed(response.compression) &&
+         ticket.format == PayloadFormat::kProtobuf;
+}
+
+void GrpcServerProtocol::WritePlain(std::int32_t id, OutboundBody&& body) {
+  ScopedLock guard(lock_);
+  Stream* const stream = Find(id);
+  if (stream == nullptr) {  // [GS3]
+    left_.erase(id);
+    return;
+  }
+  stream->head_sent = true;
+  stream->status_sent = true;
+  session_->SendResponse(
+      stream, &plain_head_, kGrpcPrefixSize + body.size(),
+      [&body](BufferBuilder* out) {
+        AppendGrpcMessage(std::move(body), /*compressed=*/false, out);
+      },
+      &plain_end_);
+  FlushReply(id);
 }
 
 void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
@@ -781,6 +850,8 @@ void GrpcServerProtocol::Write(const ReplyTicket& reply_ticket,
     left_.erase(id);
     return;
   }
+  if (IsPlain(ticket, response)) [[likely]]
+    return WritePlain(id, std::move(response.body));
   int status = response.status;
   std::string_view text = response.description;
   if (response.detail == FailureDetail::kExpired) {

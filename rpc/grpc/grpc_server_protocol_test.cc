@@ -295,6 +295,42 @@ TEST_F(GrpcServerProtocolTest, CutsUnaryRequests) {
   EXPECT_FALSE(stream.reset);
 }
 
+// With metadata, and with other methods and deadlines, in between.
+TEST_F(GrpcServerProtocolTest, HeadsThatComeAgainSayTheSame) {
+  const auto call = [&](std::string_view path, std::string_view timeout,
+                        std::vector<Http2Field> more = {}) {
+    ClientStream stream;
+    more.push_back({"grpc-timeout", timeout});
+    more.push_back({"grpc-accept-encoding", "gzip"});
+    Open(&stream, path, std::move(more));
+    client->SendData(&stream, CreateBufferSlow(Message(3)), /*end=*/true);
+    Serve();
+    const InboundRequest& request = *requests.back();
+    EXPECT_EQ(request.head.acceptable_compressions,
+              ParseGrpcAcceptEncoding("gzip"));
+    EXPECT_EQ("/" + std::string(request.head.method.substr(0, 3)) + "/" +
+                  std::string(request.head.method.substr(4)),
+              path);
+    std::string said = std::to_string(request.head.timeout_ms);
+    if (request.metadata != nullptr) {
+      said += " " + std::string(*request.metadata->Get("key"));
+    }
+    Answer({});
+    EXPECT_EQ(stream.trailers, "grpc-status=0;");
+    return said;
+  };
+  for (int i = 0; i != 5; ++i) {
+    EXPECT_EQ(call("/a.B/Unary", "1S"), "1000");
+    EXPECT_EQ(call("/a.B/Unary", "1S"), "1000");
+    EXPECT_EQ(call("/a.B/Unary", "2S"), "2000");
+    EXPECT_EQ(call("/a.B/Unary", "2S", {{"key", "1"}}), "2000 1");
+    EXPECT_EQ(call("/a.B/Unary", "2S", {{"key", "1"}}), "2000 1");
+    EXPECT_EQ(call("/a.B/Unary", "2S"), "2000");
+    EXPECT_EQ(call("/a.B/Unary", "2S"), "2000");
+    EXPECT_EQ(call("/a.B/None", "2S"), "2000");
+  }
+}
+
 TEST_F(GrpcServerProtocolTest, FailuresAreAllInTheHead) {
   ClientStream stream;
   Open(&stream, "/a.B/Unary");

@@ -80,7 +80,7 @@ void GrpcServerSession::SendHead(Stream* stream,
   stream->head_sent = true;
   const std::array<Http2Field, 3> fields = {{
       {":status", "200"},
-      {"content-type", GrpcContentTypeOf(*stream->format)},
+      {"content-type", GrpcContentTypeOf(*stream->head.format)},
       {"grpc-encoding", GrpcEncodingOf(compression)},
   }};
   session_->SendHeaders(
@@ -99,9 +99,9 @@ void GrpcServerSession::SendStatus(Stream* stream, int status,
   std::size_t count = 0;
   if (!stream->head_sent) {
     fields[count++] = {":status", "200"};
-    fields[count++] = {
-        "content-type",
-        GrpcContentTypeOf(stream->format.value_or(PayloadFormat::kProtobuf))};
+    fields[count++] = {"content-type",
+                       GrpcContentTypeOf(stream->head.format.value_or(
+                           PayloadFormat::kProtobuf))};
   }
   std::string number;
   std::string exact;

@@ -51,6 +51,22 @@ struct Http2Exchange {
   }
 };
 
+// What the head of a call says, but for metadata.
+struct GrpcCallHead {
+  bool is_post = false;
+  bool is_head = false;
+  bool has_path = false;
+  bool has_type = false;
+  bool bad_timeout = false;
+  std::optional<PayloadFormat> format;  // Of gRPC.
+  std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
+  std::uint32_t timeout_ms = 0;
+  std::uint64_t acceptable = 0;
+  // "package.Service.Method", in the connection's memory of methods, or in
+  // GrpcServerStream::own_method.
+  std::string_view method;
+};
+
 // The stream of one call.
 struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   enum class Phase : std::uint8_t {
@@ -71,7 +87,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   // The client can read messages that are compressed by it.
   bool Accepts(CompressionAlgorithm algorithm) const {
     return IsCompressed(algorithm) &&
-           (acceptable & GrpcCompressions() &
+           (head.acceptable & GrpcCompressions() &
             std::uint64_t{1} << static_cast<int>(algorithm)) != 0;
   }
 
@@ -91,24 +107,15 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   }
 
   Phase phase = Phase::kHead;
-  bool is_post = false;
-  bool is_head = false;
-  bool has_path = false;
-  bool has_type = false;
-  bool bad_timeout = false;
   bool head_sent = false;
   bool status_sent = false;
   bool ended = false;       // By the peer.
   bool is_call = false;     // Unary, and running.
   bool has_wire = false;    // A GrpcServerWire.
+  bool head_known = false;  // By Http2Handler::OnSameHead().
   std::uint32_t round = 0;  // In which the request began. [GS7]
-  std::optional<PayloadFormat> format;
-  std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
-  std::uint32_t timeout_ms = 0;
-  std::uint64_t acceptable = 0;
-  // "package.Service.Method", in the connection's memory of methods, or here.
-  std::string_view method;
-  std::string own_method;
+  GrpcCallHead head;
+  std::string own_method;  // See GrpcCallHead::method.
   GrpcMessageCutter messages;
   GrpcMetadataReader metadata;
   std::unique_ptr<Metadata> request_metadata;  // Of a unary call.

@@ -99,7 +99,7 @@ void Http2Site::Refuse(GrpcServerStream* stream, const HttpFault& fault) {
   HttpTicket ticket;
   ticket.is_call = false;
   ticket.http_status = static_cast<std::uint16_t>(fault.status);
-  ticket.head_only = stream->is_head;
+  ticket.head_only = stream->head.is_head;
   session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
   stream->http->body.Clear();
   OutboundResponse response;

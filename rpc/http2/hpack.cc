@@ -384,6 +384,7 @@ HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
       ReadLiteral(&reader, kAdded.prefix, &field);
     } else if (Has(first, kTableSize)) {
       ReadTableSize(&reader, at_begin);
+      result.table_changed = true;
       continue;
     } else {
       field.never_index = Has(first, kNeverIndexed);
@@ -401,6 +402,7 @@ HpackResult HpackDecoder::DecodeBlock(std::string_view block, Callback callback,
       }
     }
     if (adds) {
+      result.table_changed = true;
       table_.Insert(field.name, field.value,
                     (field.valid ? kValidField : 0) |
                         (field.valid_name ? kValidName : 0));
@@ -469,6 +471,7 @@ void HpackEncoder::SetMaxTableSize(std::size_t size) {
   if (size == table_.max_size()) return;
   least_size_ = std::min(least_size_, size);
   size_changed_ = true;
+  ++version_;
   table_.SetMaxSize(size);
 }
 
@@ -479,6 +482,7 @@ void HpackEncoder::AppendTableSizes(std::string* block) {
   AppendInteger(kTableSize, table_.max_size(), block);
   least_size_ = table_.max_size();
   size_changed_ = false;
+  ++version_;
 }
 
 void HpackEncoder::Encode(std::string_view name, std::string_view value,
@@ -497,6 +501,7 @@ void HpackEncoder::Encode(std::string_view name, std::string_view value,
     AppendLiteral(name, value, indexing, block);
     std::uint32_t& bucket = buckets_[hash % buckets_.size()];
     table_.Insert(name, value, bucket);
+    ++version_;
     bucket = table_.inserted();
   } else {  // A larger field would only empty the table.
     if (indexing == HpackIndexing::kAdd) indexing = HpackIndexing::kOmit;

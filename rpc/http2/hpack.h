@@ -53,6 +53,8 @@ struct HpackResult {
   std::string_view error;
   // The list was longer than Options::max_header_list: fields were left out.
   bool too_long = false;
+  // The same bytes may mean other fields now.
+  bool table_changed = false;
 };
 
 class HpackDecoder {
@@ -135,6 +137,9 @@ class HpackEncoder {
   void Encode(std::string_view name, std::string_view value,
               HpackIndexing indexing, std::string* block);
 
+  // While it is the same, so are the blocks that the same fields make. Not 0.
+  std::uint64_t version() const { return version_; }
+
  private:
   // Numbers in both tables; 0: there is none.
   std::uint32_t FindDynamic(std::uint32_t hash, std::string_view name,
@@ -153,6 +158,7 @@ class HpackEncoder {
   // The least size since the last block, and whether the peer must be told.
   std::size_t least_size_ = kHpackTableSize;
   bool size_changed_ = false;
+  std::uint64_t version_ = 1;
 };
 
 }  // namespace flare::rpc

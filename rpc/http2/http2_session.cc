@@ -25,6 +25,9 @@ constexpr std::size_t kLeastContinuation = 1024;
 // the network do so now and then.
 constexpr int kMaxWindowChanges = 100;
 
+// Longer blocks of fields aren't kept to be compared with the next.
+constexpr std::size_t kMaxKnownHead = 512;
+
 // What a peer may announce by SETTINGS_MAX_FRAME_SIZE, at most.
 constexpr std::uint32_t kLargestFrame = (1 << 24) - 1;
 
@@ -431,19 +434,31 @@ void Http2Session::TakeBlock(std::int32_t id, bool end,
                              std::string_view block) {
   target_ = FindForBlock(id);
   if (terminated_) return;
+  const bool is_head =
+      target_ != nullptr && !target_->has_head_ && role_ == Role::kServer;
+  if (is_head && !known_head_.empty() && block == known_head_ &&
+      handler_->OnSameHead(target_)) {
+    check_ = known_check_;
+    CompleteBlock(std::exchange(target_, nullptr), end);
+    return;
+  }
   // Also if nobody wants the fields: they may be in the table.
   const HpackResult result =
       decoder_.Decode(block, [this](const HpackField& field) {
         if (target_ != nullptr) [[likely]]
           TakeField(field);
       });
+  if (is_head || result.table_changed) known_head_.clear();
   if (!result.error.empty()) {
     return Terminate(Http2Error::kCompressionError, result.error);
   }
   Http2Stream* const stream = std::exchange(target_, nullptr);
   if (stream == nullptr) return;
   if (result.too_long) return Reject(stream, Http2Error::kEnhanceYourCalm);
-  CompleteBlock(stream, end);
+  if (!CompleteBlock(stream, end) || !is_head) return;
+  if (result.table_changed || block.size() > kMaxKnownHead) return;
+  known_head_.assign(block);
+  known_check_ = check_;
 }
 
 // The stream that a block of fields is for. Null: for none that is open.
@@ -521,7 +536,8 @@ void Http2Session::TakeField(const HpackField& field) {
   }
 }
 
-void Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
+// False: it is malformed.
+bool Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
   const bool trailers = check_.kind() == Http2HeadCheck::Kind::kTrailers;
   bool well = check_.End() && (end || !trailers) && !(end && check_.interim());
   if (well && !trailers && !check_.interim()) {
@@ -536,11 +552,15 @@ void Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
     }
   }
   if (well && end) well = CountContent(stream, 0, end);
-  if (!well) return Reject(stream, Http2Error::kProtocolError);
+  if (!well) {
+    Reject(stream, Http2Error::kProtocolError);
+    return false;
+  }
   NoteMessageFrame();
   stream->remote_end_ = end;
   handler_->OnHeaders(stream, trailers, end);
   if (end) EndRemote(stream);
+  return true;
 }
 
 // --- the rest ---
@@ -847,6 +867,35 @@ void Http2Session::SendTrailers(Http2Stream* stream,
   });
 }
 
+void Http2Session::SendResponse(Http2Stream* stream, Http2FixedFields* head,
+                                const MessageWriter& message,
+                                Http2FixedFields* trailers) {
+  Send(stream, [&] {
+    if (stream->ends_) return;
+    const auto size = static_cast<std::int64_t>(message.size);
+    if (message.size > kMaxFrameSize || size > send_window_ ||
+        size > stream->send_window_) [[unlikely]] {
+      SendHeaders(stream, head->fields_, /*end=*/false);
+      BufferBuilder builder;
+      message.write(message.code, &builder);
+      SendData(stream, builder.DestructiveGet());
+      return SendTrailers(stream, trailers->fields_);
+    }
+    stream->ends_ = true;
+    WriteFixed(stream->id_, head, kHttp2EndHeaders);
+    stream->send_window_ -= size;
+    send_window_ -= size;
+    WriteHeader({.length = static_cast<std::uint32_t>(size),
+                 .type = Http2FrameType::kData,
+                 .stream = stream->id_});
+    message.write(message.code, output());
+    NoteMessageFrame();
+    WriteFixed(stream->id_, trailers, kHttp2EndHeaders | kHttp2EndStream);
+    handler_->OnSent(stream, message.size);
+    EndLocal(stream);
+  });
+}
+
 void Http2Session::SendReset(Http2Stream* stream, Http2Error error) {
   Send(stream, [&] {
     if (!stream->waits_to_open_) WriteReset(stream->id_, error);
@@ -897,9 +946,7 @@ BufferBuilder* Http2Session::output() {
 }
 
 void Http2Session::WriteHeader(const Http2FrameHeader& header) {
-  char bytes[kFrameHeaderSize];
-  header.Store(bytes);
-  output()->Append(std::string_view(bytes, sizeof(bytes)));
+  header.Store(output()->Reserve(kFrameHeaderSize));
 }
 
 void Http2Session::WriteNumbers(Http2FrameType type, std::int32_t stream,
@@ -936,6 +983,27 @@ void Http2Session::WriteGoAway(std::int32_t last_id, Http2Error error,
        .type = Http2FrameType::kGoAway});
   output()->Append(std::string_view(numbers, sizeof(numbers)));
   output()->Append(text);
+}
+
+void Http2Session::WriteFixed(std::int32_t id, Http2FixedFields* fields,
+                              std::uint8_t flags) {
+  const std::uint64_t version = encoder_.version();
+  if (fields->version_ != version) [[unlikely]] {
+    fields->block_.clear();
+    for (const auto& [name, value, indexing] : fields->fields_) {
+      encoder_.Encode(name, value, indexing, &fields->block_);
+    }
+    fields->version_ = encoder_.version() == version ? version : 0;
+  }
+  const std::string_view block = fields->block_;
+  char* const frame = output()->Reserve(kFrameHeaderSize + block.size());
+  const Http2FrameHeader header = {
+      .length = static_cast<std::uint32_t>(block.size()),
+      .type = Http2FrameType::kHeaders,
+      .flags = flags,
+      .stream = id};
+  header.Store(frame);
+  block.copy(frame + kFrameHeaderSize, block.size());
 }
 
 // HEADERS, and what one frame has no room for in CONTINUATION.

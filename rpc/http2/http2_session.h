@@ -34,6 +34,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "flare/base/buffer.h"
@@ -49,6 +50,22 @@ struct Http2Field {
   std::string_view name;  // In lower case.
   std::string_view value;
   HpackIndexing indexing = HpackIndexing::kAdd;
+};
+
+// Fields that are sent again and again. The session keeps the block that they
+// make, while its table is the same. Of one session only; short ones.
+class Http2FixedFields {
+ public:
+  // `fields` must outlive it.
+  explicit Http2FixedFields(std::span<const Http2Field> fields)
+      : fields_(fields) {}
+
+ private:
+  friend class Http2Session;
+
+  const std::span<const Http2Field> fields_;
+  std::string block_;
+  std::uint64_t version_ = 0;  // Of the encoder, for which it is the block.
 };
 
 // What a session keeps of a stream. Its user derives from it.
@@ -109,6 +126,9 @@ class Http2Handler {
  public:
   // The peer has opened a stream. Null: it is refused. On servers only.
   virtual Http2Stream* OnStream() = 0;
+  // The stream's head has the same fields as the last one for which OnHeaders()
+  // was called. True: the handler has them still, so OnField() isn't called.
+  virtual bool OnSameHead(Http2Stream* /*stream*/) { return false; }
   // A field of the head, or of trailers. False: the stream is reset. Pseudo
   // header fields, such as ":path", come first.
   virtual bool OnField(Http2Stream* stream, std::string_view name,
@@ -228,6 +248,21 @@ class Http2Session {
   void SendEnd(Http2Stream* stream) {
     SendTrailers(stream, std::span<const Http2Field>());
   }
+  // On servers: all of a response, whose data are `size` bytes, which
+  // write(BufferBuilder*) appends, now.
+  template <class Write>
+  void SendResponse(Http2Stream* stream, Http2FixedFields* head,
+                    std::size_t size, Write&& write,
+                    Http2FixedFields* trailers) {
+    using Code = std::remove_reference_t<Write>;
+    const MessageWriter message = {
+        size,
+        [](void* code, BufferBuilder* out) {
+          (*static_cast<Code*>(code))(out);
+        },
+        const_cast<std::remove_const_t<Code>*>(&write)};
+    SendResponse(stream, head, message, trailers);
+  }
   // With fields that are listed at the call.
   using FieldList = std::initializer_list<Http2Field>;
   [[nodiscard]] bool Open(Http2Stream* stream, FieldList fields, bool end) {
@@ -281,7 +316,7 @@ class Http2Session {
   Http2Stream* Accept(std::int32_t id);
   void Begin(Http2Stream* stream, std::int32_t id);
   void TakeField(const HpackField& field);
-  void CompleteBlock(Http2Stream* stream, bool end);
+  bool CompleteBlock(Http2Stream* stream, bool end);
 
   void TakePriority(const Http2FrameHeader& header, std::string_view payload);
   bool CheckPriority(std::int32_t stream, std::string_view payload);
@@ -307,6 +342,14 @@ class Http2Session {
 
   // --- what is sent ---
 
+  struct MessageWriter {
+    std::size_t size;
+    void (*write)(void* code, BufferBuilder* out);
+    void* code;
+  };
+  void SendResponse(Http2Stream* stream, Http2FixedFields* head,
+                    const MessageWriter& message, Http2FixedFields* trailers);
+
   // Runs what writes, unless nothing is sent any more on that stream; null: on
   // the connection.
   template <class Code>
@@ -321,6 +364,9 @@ class Http2Session {
   void WriteWindowUpdate(std::int32_t id, std::size_t bytes);
   void WriteGoAway(std::int32_t last_id, Http2Error error,
                    std::string_view text);
+  // HEADERS.
+  void WriteFixed(std::int32_t id, Http2FixedFields* fields,
+                  std::uint8_t flags);
   template <class Fields>
   void WriteBlock(std::int32_t id, const Fields& fields, bool end);
   void WriteData(Http2Stream* stream, Buffer* bytes, std::size_t most);
@@ -397,6 +443,11 @@ class Http2Session {
   std::int32_t block_stream_ = 0;  // of this stream, if not 0,
   bool block_ends_ = false;        // which it ends.
   Http2Stream* target_ = nullptr;  // The stream of the fields that come.
+  // The block of the last head of a request that was delivered, and what it was
+  // checked to. Empty if the same bytes would mean another head: one has
+  // changed the table.
+  std::string known_head_;
+  Http2HeadCheck known_check_;
   std::int64_t receive_window_ = kHttp2InitialWindow;
   std::size_t ungranted_ = 0;  // Of that window.
   std::int64_t initial_receive_window_ = kHttp2InitialWindow;

@@ -30,6 +30,10 @@ struct TestHandler final : Http2Handler {
     streams.push_back(std::make_unique<TestStream>());
     return streams.back().get();
   }
+  bool OnSameHead(Http2Stream*) override {
+    same_heads += knows_heads ? 1 : 0;
+    return knows_heads;
+  }
   bool OnField(Http2Stream* stream, std::string_view name,
                std::string_view value) override {
     Of(stream)->fields.push_back(std::string(name) + "=" + std::string(value));
@@ -65,6 +69,8 @@ struct TestHandler final : Http2Handler {
 
   std::vector<std::unique_ptr<TestStream>> streams;
   bool refuse = false;
+  bool knows_heads = false;
+  int same_heads = 0;
   Http2Session* pausing = nullptr;
   int pongs = 0;
   std::int32_t goaway_last = -1;
@@ -520,6 +526,141 @@ TEST_F(Http2SessionTest, ContentIsAsLongAsItsHeadSays) {
   EXPECT_EQ(outcome("5", false), Http2Error::kCancel);
   EXPECT_EQ(outcome("5", true), Http2Error::kProtocolError);
   EXPECT_EQ(outcome("3", false), Http2Error::kProtocolError);
+}
+
+TEST_F(Http2SessionTest, HeadsThatComeAgainAreKnown) {
+  at_server.knows_heads = true;
+  const auto open = [&](std::string_view path, std::string_view varying) {
+    TestStream stream;
+    EXPECT_TRUE(client.Open(&stream,
+                            {{":method", "POST"},
+                             {":scheme", "http"},
+                             {":path", path},
+                             {":authority", "here"},
+                             {"varying", varying, HpackIndexing::kOmit}},
+                            /*end=*/true));
+    Exchange();
+    client.SendReset(&stream, Http2Error::kCancel);
+    Exchange();
+    return at_server.streams.back()->fields.empty();
+  };
+  EXPECT_FALSE(open("/a", "1"));  // Its fields are new to the table.
+  EXPECT_FALSE(open("/a", "1"));
+  EXPECT_TRUE(open("/a", "1"));
+  EXPECT_TRUE(open("/a", "1"));
+  EXPECT_EQ(at_server.same_heads, 2);
+  EXPECT_FALSE(open("/a", "2"));
+  EXPECT_TRUE(open("/a", "2"));
+  EXPECT_FALSE(open("/b", "2"));  // It changes the table.
+  EXPECT_FALSE(open("/a", "2"));
+  EXPECT_TRUE(open("/a", "2"));
+  at_server.knows_heads = false;
+  EXPECT_FALSE(open("/a", "2"));
+  EXPECT_TRUE(server_fine);
+}
+
+// The same bytes as before, of other fields meanwhile.
+TEST_F(Http2SessionTest, ATableThatHasChangedMakesOtherHeads) {
+  Exchange();
+  at_server.knows_heads = true;
+  const std::string head("\x82\x86\x84\xbe");  // 62: the latest field.
+  const std::string adds("\x82\x86\x84\x41\1x");
+  ASSERT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 1, adds) +
+                          Frame(Http2FrameType::kHeaders, 3, head) +
+                          Frame(Http2FrameType::kHeaders, 5, head)));
+  EXPECT_EQ(at_server.same_heads, 1);
+  EXPECT_EQ(at_server.streams[1]->fields[3], ":authority=x");
+  ASSERT_TRUE(
+      ServerTakes(Frame(Http2FrameType::kHeaders, 7, "\x82\x86\x84\x41\1y") +
+                  Frame(Http2FrameType::kHeaders, 9, head)));
+  EXPECT_EQ(at_server.streams[4]->fields[3], ":authority=y");
+  // A table of another size may have dropped what it names.
+  ASSERT_TRUE(
+      ServerTakes(Frame(Http2FrameType::kHeaders, 11, "\x3f\xe1\x1e" + head) +
+                  Frame(Http2FrameType::kHeaders, 13, head)));
+  EXPECT_EQ(at_server.same_heads, 1);
+  // No bytes are not those of a head that is known no more.
+  ASSERT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 15, head) +
+                          Frame(Http2FrameType::kHeaders, 17, adds) +
+                          Frame(Http2FrameType::kHeaders, 19, "")));
+  EXPECT_EQ(at_server.same_heads, 2);
+  static_cast<void>(server.Flush());
+  EXPECT_EQ(at_server.streams.back()->error, Http2Error::kProtocolError);
+}
+
+TEST_F(Http2SessionTest, TrailersChangeTheTableToo) {
+  Exchange();
+  at_server.knows_heads = true;
+  const std::string adds("\x82\x86\x84\x41\1x");
+  const std::string head("\x82\x86\x84\xbe");
+  ASSERT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 1, adds) +
+                          Frame(Http2FrameType::kHeaders, 3, head) +
+                          Frame(Http2FrameType::kHeaders, 1,
+                                std::string("\x40\1t\1u"), kHttp2EndStream) +
+                          Frame(Http2FrameType::kHeaders, 5, head)));
+  EXPECT_EQ(at_server.same_heads, 0);
+  EXPECT_EQ(at_server.streams[2]->fields.back(), "t=u");
+}
+
+TEST_F(Http2SessionTest, ResponsesInOnePieceAreAsThoseInSeveral) {
+  const Http2Field head_fields[] = {{":status", "200"}, {"kind", "fixed"}};
+  const Http2Field trailer_fields[] = {{"grpc-status", "0"}};
+  Http2FixedFields head(head_fields);
+  Http2FixedFields trailers(trailer_fields);
+  const std::vector<std::string> fields = {":status=200", "kind=fixed",
+                                           "grpc-status=0"};
+  const auto respond = [&](TestStream* stream) {
+    TestStream* const peer = at_server.streams.back().get();
+    server.SendResponse(
+        peer, &head, 6, [](BufferBuilder* out) { out->Append("answer"); },
+        &trailers);
+    EXPECT_EQ(peer->sent, 6u);
+    Exchange();
+    EXPECT_EQ(stream->fields, fields);
+    EXPECT_TRUE(stream->trailers);
+    EXPECT_EQ(stream->data, "answer");
+    EXPECT_TRUE(stream->closed);
+    EXPECT_EQ(stream->error, Http2Error::kNoError);
+  };
+  for (int i = 0; i != 200; ++i) {
+    TestStream stream;
+    Open(&stream, /*end=*/i % 3 != 0);  // Or it is reset.
+    respond(&stream);
+    if (i % 7 != 0) continue;
+    // Others come into the table, and push ours out of it.
+    TestStream other;
+    Open(&other, /*end=*/true);
+    const std::string value(100, static_cast<char>('a' + i % 26));
+    server.SendHeaders(at_server.streams.back().get(),
+                       {{":status", "200"}, {"other", value}}, /*end=*/true);
+    Exchange();
+    EXPECT_EQ(other.fields.back(), "other=" + value);
+    if (i % 14 != 0) continue;
+    ASSERT_TRUE(ServerTakes(Frame(
+        Http2FrameType::kSettings, 0,
+        std::string(i % 28 == 0 ? "\0\1\0\0\0\0" : "\0\1\0\0\x10\0", 6))));
+  }
+  EXPECT_TRUE(client_fine);
+  // With a window that is too small, and opens later.
+  const auto set_window = [&](std::string_view size) {
+    EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kSettings, 0,
+                                  std::string("\0\4", 2).append(size))));
+  };
+  set_window({"\0\0\0\3", 4});
+  TestStream stream;
+  Open(&stream, /*end=*/true);
+  server.SendResponse(
+      at_server.streams.back().get(), &head, 6,
+      [](BufferBuilder* out) { out->Append("answer"); }, &trailers);
+  Exchange();
+  EXPECT_EQ(stream.data, "ans");
+  EXPECT_FALSE(stream.ended);
+  set_window({"\0\0\xff\xff", 4});
+  Exchange();
+  EXPECT_EQ(stream.data, "answer");
+  EXPECT_EQ(stream.fields, fields);
+  EXPECT_TRUE(stream.closed);
+  EXPECT_TRUE(client_fine && server_fine);
 }
 
 TEST_F(Http2SessionTest, LongHeadsComeInPieces) {
