@@ -43,6 +43,12 @@ thread_local Worker* current_worker = nullptr;
   return current_worker;
 }
 
+[[gnu::noinline]] std::size_t CurrentWorkerNumberOr(std::size_t none) noexcept {
+  asm volatile("" ::: "memory");
+  const Worker* const worker = current_worker;
+  return worker == nullptr ? none : worker->number();
+}
+
 [[gnu::noinline]] void ReplaceCurrentWorker(Worker* instead) noexcept {
   current_worker = instead;
 }

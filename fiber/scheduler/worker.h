@@ -246,6 +246,10 @@ class Worker final : public WorkerState {
 // result is stale after anything that may suspend the fiber.
 Worker* CurrentWorker() noexcept;
 
+// Its number; `none` on other threads. For each count of a metric: as fast as
+// CurrentWorker().
+std::size_t CurrentWorkerNumberOr(std::size_t none) noexcept;
+
 // In a forked child, whose thread is no worker any more: `instead` is not one,
 // either (fork_guard.cc).
 void ReplaceCurrentWorker(Worker* instead) noexcept;

@@ -264,8 +264,7 @@ std::size_t GetWorkerCount() {
 }
 
 std::size_t GetCurrentWorkerIndex() noexcept {
-  Worker* const worker = CurrentWorker();
-  return worker == nullptr ? kNoWorker : worker->number();
+  return CurrentWorkerNumberOr(kNoWorker);
 }
 
 std::size_t GetSchedulingGroupCount() { return MustBeRunning()->groups.size(); }
