@@ -378,7 +378,8 @@ ssize_t TlsSession::SendEnd() {
   // relaxed: see Handshake().
   if (!secure_.load(std::memory_order_relaxed)) return 0;
   const ScopedLock guard(mutex_);
-  if (encrypted_ != 0) {  // [TS3]
+  if (read_error_ != 0) return 0;  // There is nobody to tell.
+  if (encrypted_ != 0) {           // [TS3]
     errno = EAGAIN;
     return -1;
   }
