@@ -5,6 +5,9 @@
 //   streams --mode=chat --streams=20            each message is echoed
 //   streams --mode=unary --streams=20           calls, to compare with
 //   streams --protocol=grpc                     over gRPC, trpc or baidu-std
+//   streams --port=5600 --tls_certificate=C --tls_key=K     serves only
+//   streams --server_addr=tls+flare://localhost:5600 --tls_ca=R
+//                            calls it; what is there is as above
 //   streams --streams=5000 --slow_streams=5000 --connections=1000
 //                            beside as many whose readers stop at once
 //
@@ -41,6 +44,11 @@ DEFINE_int32(slow_streams, 0,
              "Downloads beside these, of which one message is read.");
 DEFINE_int32(connections, 1, "That all of them share.");
 DEFINE_int32(seconds, 3, "How long.");
+DEFINE_int32(port, 0, "Serves there, and makes no streams.");
+DEFINE_string(server_addr, "", "Another process that serves, as a URI.");
+DEFINE_string(tls_certificate, "", "The server speaks TLS, with this file.");
+DEFINE_string(tls_key, "", "Of that certificate.");
+DEFINE_string(tls_ca, "", "Whom streams by TLS trust.");
 
 namespace {
 
@@ -112,7 +120,11 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
     auto stream = flare::rpc::OpenStream(
         channel, descriptor->FindMethodByName("Download"), &controller,
         &message);
-    while (stream->ReadMessage(&reply, kNever, &error)) ++count;
+    while (!over && stream->ReadMessage(&reply, kNever, &error)) ++count;
+    if (over) {
+      stream->Cancel();  // The server may be another process.
+      return count;
+    }
   } else if (FLAGS_mode == "upload") {
     auto stream = flare::rpc::OpenStream(
         channel, descriptor->FindMethodByName("Upload"), &controller, nullptr);
@@ -166,9 +178,9 @@ std::vector<std::unique_ptr<flare::RpcChannel>> OpenChannels(
     const std::string& uri) {
   std::vector<std::unique_ptr<flare::RpcChannel>> channels;
   for (int i = 0; i != FLAGS_connections; ++i) {
-    channels.push_back(std::make_unique<flare::RpcChannel>(
-        uri,
-        flare::RpcChannel::Options{.pool = flare::ConnectionPool::Create()}));
+    flare::RpcChannel::Options options{.pool = flare::ConnectionPool::Create()};
+    if (!FLAGS_tls_ca.empty()) options.tls.emplace().ca = FLAGS_tls_ca;
+    channels.push_back(std::make_unique<flare::RpcChannel>(uri, options));
     flare::RpcClientController controller;
     StreamMessage reply;
     flare::StreamError error;
@@ -182,17 +194,9 @@ std::vector<std::unique_ptr<flare::RpcChannel>> OpenChannels(
   return channels;
 }
 
-int Run(int, char**) {
-  Service service;
-  flare::Server server;
-  server.AddService(&service);
-  server.AddProtocol(FLAGS_protocol);
-  server.ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));
-  if (!server.Start()) {
-    std::fprintf(stderr, "%s\n", server.error().ToString().c_str());
-    return 1;
-  }
-  const std::string uri = FLAGS_protocol + "://" + server.endpoint().ToString();
+// The streams that the flags ask for, at the server `uri`. Prints what came of
+// them.
+void Measure(const std::string& uri) {
   std::atomic<std::int64_t> messages{0};
   std::int64_t grown = 0;
   const std::int64_t began_ns = flare::NowNs();
@@ -224,6 +228,34 @@ int Run(int, char**) {
       FLAGS_mode.c_str(), FLAGS_size, FLAGS_streams, FLAGS_slow_streams,
       FLAGS_connections, rate, rate * FLAGS_size / 1e6,
       static_cast<double>(grown) / 1e6);
+}
+
+int Run(int, char**) {
+  if (!FLAGS_server_addr.empty()) {
+    Measure(FLAGS_server_addr);
+    return 0;
+  }
+  Service service;
+  flare::Server::Options options;
+  if (!FLAGS_tls_certificate.empty()) {
+    options.tls.emplace().certificates = {
+        {FLAGS_tls_certificate, FLAGS_tls_key}};
+  }
+  flare::Server server(options);
+  server.AddService(&service);
+  server.AddProtocol(FLAGS_protocol);
+  server.ListenOn(flare::EndpointFromIpv4(
+      "127.0.0.1", static_cast<std::uint16_t>(FLAGS_port)));
+  if (!server.Start()) {
+    std::fprintf(stderr, "%s\n", server.error().ToString().c_str());
+    return 1;
+  }
+  if (FLAGS_port != 0) {
+    flare::WaitForQuitSignal();
+  } else {
+    Measure((FLAGS_tls_certificate.empty() ? "" : "tls+") + FLAGS_protocol +
+            "://" + server.endpoint().ToString());
+  }
   server.Stop();
   server.Join();
   return 0;
