@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -192,7 +193,8 @@ class Http2ConnectionCheck {
     block += Field(":method", get ? "GET" : "POST");
     block += Field(":scheme", "http");
     block += Field(":authority", "h");
-    block += Field(":path", get ? "/page" : kPaths[kind % 6]);
+    path_ = get ? "/page" : kPaths[kind % 6];
+    block += Field(":path", path_);
     // One in three is gRPC's.
     if (!get) {
       block += Field("content-type",
@@ -218,7 +220,7 @@ class Http2ConnectionCheck {
     const int flags = static_cast<int>(Next());
     switch (what % 16) {
       case 0:
-        return Feed(Frame(1, 4 | (flags & 1), NewStream(), Head()));
+        return SendHead(NewStream(), flags & 1);
       case 1:
         return WholeRequest(static_cast<unsigned>(flags));
       case 2: {
@@ -236,11 +238,14 @@ class Http2ConnectionCheck {
       case 6:
         return Feed(Frame(6, flags & 1, 0, std::string(8, 'p')));
       case 7:
+        table_known_ = false;
         return Feed(
             Frame(static_cast<int>(Next() % 12), flags, AnyStream(), Some()));
       case 8:
+        table_known_ = false;
         return Feed(Some());
       case 9:
+        table_known_ = false;
         return Feed(Frame(1, flags, NewStream(), Head() + Some()));
       case 10:
       case 11:
@@ -278,9 +283,14 @@ class Http2ConnectionCheck {
         return Some();
     }
   }
+  void SendHead(std::uint32_t id, int end) {
+    const std::string head = Head();
+    if (table_known_) paths_[id] = path_;
+    Feed(Frame(1, 4 | end, id, head));
+  }
   void WholeRequest(unsigned how) {
     const std::uint32_t id = NewStream();
-    Feed(Frame(1, 4, id, Head()));
+    SendHead(id, 0);
     if (open_) Feed(Frame(0, 1, id, Body(how)));
   }
 
@@ -299,6 +309,8 @@ class Http2ConnectionCheck {
       if (result == CutResult::kMessage) {
         if (protocol_->Parse(&call->request) == ParseResult::kReject) {
           CHECK_NE(call->request.reject_status, STATUS_SUCCESS);
+        } else {
+          CheckPath(call->request);
         }
         calls_.push_back(std::move(call));
       } else if (result == CutResult::kHandled && !in_.empty()) {
@@ -315,6 +327,21 @@ class Http2ConnectionCheck {
              fed_ * 4 + 1024 +
                  last_stream_ * (metadata.bytes + 32 * metadata.entries));
     CheckSent();
+  }
+
+  // Its head is that of its stream, whatever the table did for it.
+  void CheckPath(InboundRequest& request) {
+    const auto sent =
+        paths_.find(static_cast<std::uint32_t>(TicketOf(&request).order));
+    if (sent == paths_.end()) return;
+    if (request.own != nullptr) {
+      CHECK_EQ(HttpOf(request).request().uri(), sent->second);
+      return;
+    }
+    // "/a.B/Unary" and "/rpc/a.B.Unary".
+    const std::string_view method = request.head.method;
+    CHECK(sent->second.ends_with(method.substr(method.rfind('.') + 1)))
+        << method << " in place of " << sent->second;
   }
 
   // The next request that wasn't, in one piece.
@@ -471,7 +498,10 @@ class Http2ConnectionCheck {
   std::int64_t cut_ns_ = 0;  // That reading them took.
   // What HPACK's dynamic table has, the latest entry first.
   std::vector<std::pair<std::string_view, std::string_view>> table_;
-  bool indexes_ = false;  // The head that is made uses the table.
+  bool table_known_ = true;  // Else the script has sent bytes of its own.
+  bool indexes_ = false;     // The head that is made uses the table.
+  std::string_view path_;    // Of the head that was made last.
+  std::map<std::uint32_t, std::string_view> paths_;  // Of streams.
   std::uint32_t last_stream_ = 1;
   bool open_ = true;
 };
