@@ -500,6 +500,15 @@ class CheckDocsTest(unittest.TestCase):
         self.assertEqual(len(list(check(
             'x.md', quote.replace('sources', 'gone') % 'a\n'))), 1)
 
+    def test_code_without_a_source_is_found(self):
+        def check(text):
+            return len(list(check_docs.check_code('x.md', text)))
+        code = '```cpp\nint x;\n```\n'
+        self.assertEqual(check('a\n\n' + code), 1)
+        self.assertEqual(check('<!-- from: a/b.cc -->\n' + code), 0)
+        self.assertEqual(check('<!-- not compiled: it fails -->\n' + code), 0)
+        self.assertEqual(check('```\nls\n```\n'), 0)
+
     def test_flags_become_a_table(self):
         table = check_docs.make_flag_tables(
             '// --- Workers ---\n'

@@ -1,0 +1,203 @@
+// Pieces of code from the documents that belong to no program. CI compiles
+// them here, and compares the documents with this file (tools/check_docs).
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "example/streaming/demo.flare.pb.h"
+#include "flare/base/backtrace.h"
+#include "flare/fiber/fiber_list.h"
+#include "flare/fiber/fiber_local.h"
+#include "flare/init/override_flag.h"
+#include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/interceptor.h"
+#include "flare/rpc/rate_limiter.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/services/etcd_resolver.h"
+#include "flare/rpc/services/health.h"
+#include "flare/rpc/services/reflection.h"
+#include "glog/logging.h"
+
+// docs/flags.md
+FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
+
+namespace demo = example::streaming;
+namespace fiber = flare::fiber;
+using namespace std::chrono_literals;
+
+namespace pages {
+
+// docs/security.md
+
+void ServeTls() {
+  flare::Server::Options options;
+  options.tls = flare::TlsServerOptions{
+      .certificates = {{"server.crt", "server.key"}},  // More: chosen by SNI.
+      .client_ca = "clients.crt",
+      .client_certificates = flare::ClientCertificates::kRequire};
+  flare::Server server(options);
+}
+
+void CallTls() {
+  flare::RpcChannel channel(
+      "tls+flare://10.0.0.1:5567",
+      {.tls = flare::TlsClientOptions{.ca = "roots.crt"}});
+}
+
+void AskIdentity(flare::RpcServerController* controller) {
+  const flare::PeerIdentity* peer = controller->peer_identity();
+  if (peer == nullptr || !peer->verified ||
+      peer->spiffe_id != "spiffe://example.org/billing") {
+    return controller->SetFailed(1403, "not for you");
+  }
+}
+
+// docs/grpc_server.md
+
+void AddServices(flare::Server& server) {
+  auto health = flare::AddHealthService(&server);  // Before Start().
+  flare::AddReflection(&server);
+}
+
+// docs/grpc.md
+
+int CallGrpc(const demo::Text& request, const std::string& token) {
+  flare::RpcChannel channel;
+  if (!channel.Open("grpc://10.0.0.1:50051")) return 1;
+  demo::Demo_SyncStub stub(&channel);
+
+  flare::RpcClientController controller;
+  controller.SetTimeout(std::chrono::milliseconds(500));  // In grpc-timeout.
+  controller.AddMetadata("authorization", "Bearer " + token);
+  auto reply = stub.Echo(request, &controller);
+  if (!reply &&
+      controller.ErrorCode() ==
+          flare::rpc::StatusFromGrpc(flare::rpc::GrpcCode::kNotFound)) {
+    LOG(INFO) << "not there: " << reply.error().message();
+  }
+  return 0;
+}
+
+// docs/fiber_rules.md
+
+fiber::FiberLocal<std::string> user;  // static, or as long-lived
+
+void Use(const demo::Text& request) {
+  *user = request.text();  // This fiber's.
+}
+
+// docs/debugging.md
+
+void ListFibers() {
+  flare::fiber::DumpFibers(std::cerr);  // fiber/fiber_list.h
+}
+
+void LogPlace() {
+  LOG(WARNING) << "took the slow path\n"
+               << flare::CurrentBacktrace().ToString();
+}
+
+// docs/resilience.md
+
+void CheckHealth() {
+  flare::RpcChannel channel(
+      "flare://10.0.0.1:5567,10.0.0.2:5567",
+      {.health_check = {.kind = flare::HealthCheckKind::kHttp,
+                        .target = "/health"}});
+}
+
+// docs/balancing.md
+
+void PreferZone() {
+  flare::RpcChannel channel("flare://10.0.0.1:5567;zone=a,10.1.0.1:5567;zone=b",
+                            {.zone = "a"});
+}
+
+void UseCanary() {
+  flare::RpcChannel canary(
+      "flare:///etc/echo.servers",
+      {.override_nslb = "file+rr", .tags = {{"env", "new"}}});
+}
+
+// docs/discovery.md
+
+void ResolveByEtcd() {
+  flare::RegisterEtcdResolver();  // Once, before the channels are opened.
+  flare::RpcChannel::Options options;
+  options.override_nslb = "etcd+rr";
+  flare::RpcChannel channel(
+      "flare://10.0.0.1:2379,10.0.0.2:2379/services/echo/", options);
+}
+
+void LogInAtEtcd(const std::string& password) {
+  flare::RegisterEtcdResolver(
+      {.tls = flare::TlsClientOptions{.ca = "/etc/etcd/ca.pem"},
+       .user = flare::EtcdUser{.name = "reader", .password = password}});
+}
+
+// docs/admission.md
+
+flare::Status LimitRates(flare::Server& server) {
+  auto limiter = flare::RateLimiter::Create(
+      {.limits = {{.name = "all", .rate = 10'000, .burst = 500},
+                  {.name = "search",
+                   .methods = {"shop.Catalog.Search", "/search"},
+                   .per = flare::RateLimit::Per::kCaller,
+                   .rate = 20}}});
+  if (!limiter) return limiter.error();
+  server.AddInterceptor(*limiter);
+  return {};
+}
+
+void LimitAdaptively() {
+  flare::Server server(
+      {.admission = {.limit = flare::AdmissionOptions::Mode::kRefuse,
+                     .late = flare::AdmissionOptions::Mode::kCount}});
+}
+
+void SetPriority(flare::RpcClientController& controller) {
+  controller.AddMetadata("x-priority", "sheddable");
+}
+
+// docs/interceptors.md
+
+class CountBytes : public flare::ServerInterceptor {
+  void Intercept(flare::InterceptedCall& call,
+                 flare::ServerNext& next) override {
+    std::atomic<std::size_t> bytes = 0;
+    call.ObserveMessages([&bytes](const flare::ObservedMessage& message) {
+      bytes += message.bytes;  // message.direction: kReceived or kSent.
+    });
+    next.Run();
+    LOG(INFO) << call.method() << ": " << bytes << " bytes in "
+              << call.elapsed() / 1ms << " ms, status " << call.status();
+  }
+};
+
+void Count(flare::Server& server) {
+  server.AddInterceptor(std::make_shared<CountBytes>());
+}
+
+// docs/calls.md
+
+void ReplyInKind(flare::RpcServerController* controller) {
+  controller->SetResponseAttachment(controller->GetRequestAttachment());
+  controller->SetCompressionAlgorithm(  // Among those that the caller can read.
+      controller->GetPreferredCompressionAlgorithm());
+}
+
+// docs/streaming.md
+
+void TakeStream(google::protobuf::RpcController* controller) {
+  auto* server = static_cast<flare::RpcServerController*>(controller);
+  auto reader = server->GetStreamReader<demo::Number>();
+}
+
+}  // namespace pages
