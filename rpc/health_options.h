@@ -1,11 +1,11 @@
 // When a channel leaves a server alone that takes calls but doesn't answer them
 // well: `RpcChannel::Options::health`. Of no effect with a single server.
 //
-//   options.health.consecutive_timeouts = 10;
+//   options.health.consecutive_failures = 10;
 //
-// A server is *ejected* for one of three reasons: calls to it time out one
-// after the other, its calls fail more often than those of the others, or they
-// take much longer. It then gets no calls for a while. After that one call, the
+// A server is *ejected* for one of three reasons: calls to it fail one after
+// the other, they fail more often than those of the others, or they take much
+// longer. It then gets no calls for a while. After that one call, the
 // probe, goes to it: if the probe fails, the server is left alone for twice as
 // long; if it is answered, the server's share of calls grows back slowly.
 //
@@ -25,11 +25,15 @@ struct HealthOptions {
   // False: nothing is ejected, and recovered servers get their share at once.
   bool enabled = true;
 
-  // So many calls time out, and none is answered in between. 0: not a reason.
-  std::size_t consecutive_timeouts = 5;
-  // This share of a server's calls fails by time-out, a broken connection or a
-  // refusal of the server, and that is three times the share of the other
-  // servers. Failures that a service reports don't count. Shares are compared
+  // So many calls fail, and none is answered in between: by time-outs, broken
+  // connections, malformed replies or refusals of a server that is out of
+  // service. Calls that fail together, as their connection breaks, count as
+  // one. Refusals of an overloaded server don't count, nor do failures that a
+  // service reports. 0: not a reason.
+  std::size_t consecutive_failures = 5;
+  // This share of a server's calls fails by any of these, or by refusals of an
+  // overloaded server, and that is three times the share of the other servers.
+  // Failures that a service reports don't count. Shares are compared
   // once in an `interval`, but not before some server has had `min_calls`
   // calls; those of servers with fewer calls say nothing. 0: not a reason.
   double error_rate = 0.05;

@@ -107,7 +107,7 @@ TEST_F(InspectChannelsTest, ChannelsHaveServersAndTheirHealth) {
                           ";weight=3;zone=a," + hole.endpoint().ToString() +
                           "," + dead.endpoint().ToString();
   RpcChannel::Options options;
-  options.health.consecutive_timeouts = 1;
+  options.health.consecutive_failures = 1;
   options.health.first_ejection = std::chrono::seconds(30);
   RpcChannel channel(uri, options);
   EXPECT_TRUE(RowOf(endpoint()).empty());  // No call, no servers.

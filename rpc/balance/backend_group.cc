@@ -80,12 +80,12 @@ void BackendGroup::End(BackendState* state, Verdict verdict,
   const bool slow = latency_ns >= slow_ns_.load(std::memory_order_relaxed);
   if (slow && verdict != Verdict::kNeutral) [[unlikely]]
     state->CountSlow();
-  const std::size_t silent = state->End(verdict, latency_ns, now_ns);
+  const std::size_t failed = state->End(verdict, latency_ns, now_ns);
   if (probe) [[unlikely]] {
     ProbeEnded(state, verdict, slow, now_ns);
-  } else if (silent >= options_.consecutive_timeouts &&
-             options_.consecutive_timeouts != 0 && silent != 0) [[unlikely]] {
-    Silent(state, now_ns);
+  } else if (failed >= options_.consecutive_failures &&
+             options_.consecutive_failures != 0 && failed != 0) [[unlikely]] {
+    FailedInRow(state, verdict, now_ns);
   } else if (state->ejected() && verdict == Verdict::kAnswered &&
              state->reason() == EjectionReason::kSilent) [[unlikely]] {
     // A call from before the ejection: the server is back.
@@ -97,9 +97,13 @@ void BackendGroup::End(BackendState* state, Verdict verdict,
   }
 }
 
-void BackendGroup::Silent(BackendState* state, std::int64_t now_ns) {
+void BackendGroup::FailedInRow(BackendState* state, Verdict latest,
+                               std::int64_t now_ns) {
   ScopedLock guard(mutex_);
-  TryToEject(state, EjectionReason::kSilent, now_ns);
+  TryToEject(state,
+             latest == Verdict::kSilent ? EjectionReason::kSilent
+                                        : EjectionReason::kErrors,
+             now_ns);
 }
 
 void BackendGroup::ProbeEnded(BackendState* state, Verdict verdict, bool slow,
@@ -112,6 +116,7 @@ void BackendGroup::ProbeEnded(BackendState* state, Verdict verdict, bool slow,
         return Prolong(state, state->reason(), now_ns);
       }
       return Readmit(state, now_ns);
+    case Verdict::kRefused:
     case Verdict::kFailed:
     case Verdict::kSilent:
       return Prolong(state, state->reason(), now_ns);

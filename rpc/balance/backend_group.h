@@ -65,7 +65,7 @@ class BackendGroup {
     State state;
   };
 
-  void Silent(BackendState* state, std::int64_t now_ns);
+  void FailedInRow(BackendState* state, Verdict latest, std::int64_t now_ns);
   void ProbeEnded(BackendState* state, Verdict verdict, bool slow,
                   std::int64_t now_ns);
   void Readmit(BackendState* state, std::int64_t now_ns) FLARE_REQUIRES(mutex_);

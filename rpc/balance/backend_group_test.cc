@@ -81,6 +81,56 @@ TEST_F(BackendGroupTest, EjectsAfterTimeoutsInARow) {
   EXPECT_EQ(two[0].in_flight(), 0);
 }
 
+TEST_F(BackendGroupTest, EjectsAfterFailuresInARow) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  const auto fail = [&](int calls) {
+    for (int i = 0; i != calls; ++i) {
+      Pass(10);
+      Call(two[0], Verdict::kFailed);
+    }
+  };
+  fail(4);
+  Call(two[0], Verdict::kAnswered);
+  fail(4);
+  Call(two[0], Verdict::kRefused);
+  EXPECT_FALSE(Ejected(two[0]));
+  fail(1);
+  EXPECT_TRUE(Ejected(two[0]));
+  EXPECT_EQ(two[0].state()->reason(), EjectionReason::kErrors);
+}
+
+// As the connection breaks that all of them are on, or as each of them has a
+// connection to a server that is killed.
+TEST_F(BackendGroupTest, CallsThatFailTogetherCountOnce) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  for (int times = 0; times != 5; ++times) {
+    EXPECT_FALSE(Ejected(two[0]));
+    Pass(100);
+    Calls(20, two[0], Verdict::kFailed, 50);
+  }
+  EXPECT_TRUE(Ejected(two[0]));
+}
+
+// Where all servers are overloaded, rows of refusals come by chance, and each
+// ejection would leave more work to the others.
+TEST_F(BackendGroupTest, RefusalsInARowAreNoReason) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  for (int i = 0; i != 100; ++i) {
+    Pass(10);
+    for (const Backend& backend : two) Call(backend, Verdict::kRefused);
+    group_.Review(now_);
+  }
+  EXPECT_EQ(group_.ejected(), 0);
+  // But one that refuses more than the others has little to give.
+  for (int i = 0; i != 200; ++i) {
+    Pass(10);
+    Call(two[0], Verdict::kRefused);
+    Call(two[1], Verdict::kAnswered);
+    group_.Review(now_);
+  }
+  EXPECT_TRUE(Ejected(two[0]));
+}
+
 TEST_F(BackendGroupTest, EjectsNoMoreThanAShare) {
   const Backends five = group_.Update(MakePeers(0, 5));
   for (const Backend& backend : five) Calls(20, backend, Verdict::kSilent);

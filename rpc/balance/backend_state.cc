@@ -90,8 +90,8 @@ std::size_t BackendState::End(Verdict verdict, std::int64_t latency_ns,
   if (verdict == Verdict::kAnswered) {
     latency_sum_ns_.fetch_add(static_cast<std::uint64_t>(latency_ns),
                               std::memory_order_relaxed);
-    if (silent_in_row_.load(std::memory_order_relaxed) != 0) {
-      silent_in_row_.store(0, std::memory_order_relaxed);
+    if (failed_in_row_.load(std::memory_order_relaxed) != 0) {
+      failed_in_row_.store(0, std::memory_order_relaxed);
     }
     NoteLatency(latency_ns, now_ns, /*only_if_longer=*/false);
     return 0;
@@ -99,8 +99,23 @@ std::size_t BackendState::End(Verdict verdict, std::int64_t latency_ns,
   failures_.fetch_add(1, std::memory_order_relaxed);
   // A server that fails at once is not a fast one.
   NoteLatency(latency_ns, now_ns, /*only_if_longer=*/true);
-  if (verdict != Verdict::kSilent) return 0;
-  return silent_in_row_.fetch_add(1, std::memory_order_relaxed) + 1;
+  // An overloaded server refuses some calls and answers others, by chance.
+  if (verdict == Verdict::kRefused) return 0;
+  if (verdict == Verdict::kFailed && FailedWithAnother(latency_ns, now_ns)) {
+    return 0;
+  }
+  return failed_in_row_.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// Whether the call was under way when the one before it failed: a connection
+// that breaks takes all of its calls with it, and says no more by that than if
+// it had one.
+bool BackendState::FailedWithAnother(std::int64_t latency_ns,
+                                     std::int64_t now_ns) {
+  std::int64_t before = failed_at_ns_.load(std::memory_order_relaxed);
+  return now_ns - latency_ns < before ||
+         !failed_at_ns_.compare_exchange_strong(before, now_ns,
+                                                std::memory_order_relaxed);
 }
 
 // Calls that end at the same time may overwrite each other's contribution.
@@ -136,7 +151,7 @@ std::int64_t BackendState::DecayedLatencyNs(std::int64_t now_ns) const {
 void BackendState::Eject(EjectionReason reason, std::int64_t retry_at_ns) {
   retry_at_ns_.store(retry_at_ns, std::memory_order_relaxed);
   reason_.store(reason, std::memory_order_relaxed);
-  silent_in_row_.store(0, std::memory_order_relaxed);
+  failed_in_row_.store(0, std::memory_order_relaxed);
   mode_.store(Mode::kEjected, std::memory_order_relaxed);
   CloseWindow();
   ejections_.fetch_add(1, std::memory_order_relaxed);
@@ -144,7 +159,7 @@ void BackendState::Eject(EjectionReason reason, std::int64_t retry_at_ns) {
 
 void BackendState::Recover(std::int64_t now_ns) {
   recovered_at_ns_.store(now_ns, std::memory_order_relaxed);
-  silent_in_row_.store(0, std::memory_order_relaxed);
+  failed_in_row_.store(0, std::memory_order_relaxed);
   reason_.store(EjectionReason::kNone, std::memory_order_relaxed);
   // It begins anew: what it took before its ejection would keep a balancer
   // that looks at latencies away.

@@ -25,7 +25,8 @@ enum class Admission : std::uint8_t {
 enum class Verdict : std::uint8_t {
   kNeutral,   // Nothing.
   kAnswered,  // It is well.
-  kFailed,    // It could be better.
+  kRefused,   // It is overloaded, as the others may be.
+  kFailed,    // It broke the connection, or can't serve.
   kSilent,    // It didn't answer in time.
 };
 
@@ -60,7 +61,7 @@ class alignas(64) BackendState {
 
   // relaxed, here and below: numbers to compare, or to show.
   void Begin() { in_flight_.fetch_add(1, std::memory_order_relaxed); }
-  // Counts the end. Returns how many calls in a row got no answer.
+  // Counts the end. If the call failed, returns how many have in a row.
   std::size_t End(Verdict verdict, std::int64_t latency_ns,
                   std::int64_t now_ns);
   // One that ends, and isn't neutral, was slow.
@@ -122,6 +123,7 @@ class alignas(64) BackendState {
 
  private:
   Admission AdmitSlowly(std::uint64_t random, std::int64_t slow_start_ns);
+  bool FailedWithAnother(std::int64_t latency_ns, std::int64_t now_ns);
   void NoteLatency(std::int64_t latency_ns, std::int64_t now_ns,
                    bool only_if_longer);
 
@@ -134,7 +136,8 @@ class alignas(64) BackendState {
   std::atomic<std::int64_t> retry_at_ns_{0};
   std::atomic<std::int64_t> recovered_at_ns_{0};
   // Written by the ends of calls.
-  std::atomic<std::uint32_t> silent_in_row_{0};
+  std::atomic<std::uint32_t> failed_in_row_{0};
+  std::atomic<std::int64_t> failed_at_ns_{0};  // The latest of the row.
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> slow_{0};

@@ -288,7 +288,7 @@ TEST_F(ClientHealthTest, CallsComeBackToTheZone) {
   HeldServer near, far;
   RpcChannel::Options options;
   options.zone = "a";
-  options.health.consecutive_timeouts = 2;
+  options.health.consecutive_failures = 2;
   options.health.interval = milliseconds(50);
   options.health.first_ejection = milliseconds(100);
   options.health.max_ejection = milliseconds(200);

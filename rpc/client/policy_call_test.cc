@@ -214,7 +214,7 @@ TEST_F(PolicyCallTest, AnAttemptMayTakeTooLong) {
   RetryPolicy retry = Quick(2);
   retry.attempt_timeout = seconds(1);
   RpcChannel::Options options = With({.retry = retry});
-  options.health.consecutive_timeouts = 1;
+  options.health.consecutive_failures = 1;
   RpcChannel channel(uri(0) + "," + address(1), options);
   TestedCall first;
   EXPECT_EQ(first.Start(&channel)->Await(), STATUS_SUCCESS);

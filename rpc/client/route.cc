@@ -446,8 +446,9 @@ Verdict Judge(int status, bool silent, bool from_service) {
     case STATUS_INVALID_CHANNEL:
     case STATUS_NOT_SUPPORTED:
       return Verdict::kNeutral;
-    case STATUS_IO_ERROR:
     case STATUS_OVERLOADED:
+      return Verdict::kRefused;
+    case STATUS_IO_ERROR:
     case STATUS_OUT_OF_SERVICE:
     case STATUS_MALFORMED_DATA:
       return Verdict::kFailed;
