@@ -27,9 +27,11 @@
 #include <atomic>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/blocking_region.h"
@@ -122,6 +124,16 @@ constexpr std::int64_t kMaxNoticeNs = kNsPerSecond;
 // Connections on which nothing has come for so long don't linger for a request.
 constexpr std::int64_t kActiveNs = kNsPerSecond;
 
+// ": the first of them.", for a log line.
+std::string Examples(const std::vector<AbandonedCall>& calls) {
+  constexpr std::size_t kMostShown = 5;
+  std::string text;
+  for (std::size_t i = 0; i != std::min(calls.size(), kMostShown); ++i) {
+    text += (i == 0 ? ": " : "; ") + calls[i].ToString();
+  }
+  return text + (calls.size() > kMostShown ? "; and others." : ".");
+}
+
 // What is beyond the system's limit waits in the backlog without an answer.
 void WarnOfFewDescriptors(const rpc::ServerState& state) {
   const std::size_t wanted = state.options().max_concurrent_connections;
@@ -186,7 +198,8 @@ class Server::Running final : public rpc::RunningServer {
                           SaturatingAdd(NowNs(), LeastDrainNs()));
   }
 
-  std::size_t Join() {  // [S3]
+  // Sets `*abandoned` to the calls that it cuts short, if there are any.
+  std::size_t Join(std::vector<AbandonedCall>* abandoned) {  // [S3]
     const bool gone_soon =
         state_->connections.WaitUntilGone(announced_until_ns_);
     KillEndTimers();
@@ -198,7 +211,7 @@ class Server::Running final : public rpc::RunningServer {
                              SaturatingAdd(NowNs(), LeastDrainNs()))) {
         return 0;
       }
-      Cut();
+      Cut(abandoned);
     }
     const std::size_t running = state_->statistics().calls_running;
     if (running != 0) return running;
@@ -288,12 +301,19 @@ class Server::Running final : public rpc::RunningServer {
     return stopped != 0;
   }
 
-  void Cut() {
+  void Cut(std::vector<AbandonedCall>* abandoned) {
+    std::string examples = ".";
+    try {
+      *abandoned = rpc::ServerConnection::RunningCalls(state_.Get());
+      examples = Examples(*abandoned);
+    } catch (const std::bad_alloc&) {  // Then there is no list.
+    }
     LOG(WARNING) << state_->title() << ": cutting "
                  << state_->connections.open()
                  << " connection(s) and abandoning "
                  << state_->statistics().calls_running
-                 << " call(s) that are not through after the drain timeout.";
+                 << " call(s) that are not through after the drain timeout"
+                 << examples;
     state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
       connection->Close(Status(ETIMEDOUT, "the server has stopped"));
     });
@@ -601,7 +621,7 @@ void Server::Stop() {
 std::size_t Server::Join() {
   if (running_ == nullptr) return 0;
   Stop();
-  const std::size_t abandoned = running_->Join();
+  const std::size_t abandoned = running_->Join(&abandoned_calls_);
   // It asks the runtime, which may end now. Its thread may be making a page.
   if (admin_ != nullptr) fiber::RunBlocking([&] { admin_.reset(); });
   return abandoned;

@@ -368,6 +368,15 @@ class Server {
   // threads of your own.
   std::size_t Join();
 
+  // The calls that were running when Join() cut the connections: those that it
+  // abandoned, the oldest one first. Empty before, and if all calls ended in
+  // time; empty, too, where the system keeps a process from reading its own
+  // memory by process_vm_readv(). After Join(), by the fiber or thread that
+  // called it.
+  const std::vector<AbandonedCall>& abandoned_calls() const {
+    return abandoned_calls_;
+  }
+
   Statistics statistics() const;
   // Returns the statistics of each method of the services, by their names, 34
   // KiB for each. HTTP handlers aren't counted one by one.
@@ -395,6 +404,7 @@ class Server {
   int backlog_ = 0;
   std::vector<std::shared_ptr<Listener>> listeners_;
   bool stopped_ = false;
+  std::vector<AbandonedCall> abandoned_calls_;
   Endpoint endpoint_;
   Endpoint admin_endpoint_;
   Status error_;

@@ -67,4 +67,13 @@ std::size_t ServerGroup::Join() {
   return abandoned;
 }
 
+std::vector<AbandonedCall> ServerGroup::abandoned_calls() const {
+  std::vector<AbandonedCall> all;
+  for (const Server* server : servers_) {
+    const std::vector<AbandonedCall>& calls = server->abandoned_calls();
+    all.insert(all.end(), calls.begin(), calls.end());
+  }
+  return all;
+}
+
 }  // namespace flare

@@ -56,6 +56,8 @@ class ServerGroup {
   void Stop();
   // Returns how many calls were abandoned, as Server::Join().
   std::size_t Join();
+  // Returns those of all servers, as Server::abandoned_calls().
+  std::vector<AbandonedCall> abandoned_calls() const;
 
  private:
   std::vector<Server*> servers_;

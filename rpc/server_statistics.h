@@ -1,14 +1,17 @@
 // The counts of a server: Server::statistics() and method_statistics(), and the
-// pages /inspect/server and /inspect/methods. Plain values.
+// pages /inspect/server and /inspect/methods; and the calls that its stop cut
+// short: Server::abandoned_calls(). Plain values.
 #ifndef FLARE_RPC_SERVER_STATISTICS_H_
 #define FLARE_RPC_SERVER_STATISTICS_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "flare/base/endpoint.h"
 #include "flare/base/histogram.h"
 
 namespace flare {
@@ -83,6 +86,21 @@ struct ServerMethodStatistics {
   // method: there it is one of 101, which counts for all of these.
   Histogram latencies_ns;
   std::uint64_t limit = 0;  // The current adaptive limit; 0: none.
+};
+
+// A call that Server::Join() has abandoned.
+struct AbandonedCall {
+  // "package.Service.Method"; the beginning of a very long name. Empty: a
+  // request to an HTTP handler, or one that no worker had come to.
+  std::string method;
+  Endpoint peer;  // Empty: at a Unix socket.
+  // As in Server::AddProtocol(), and "http" for all that HTTP/1 carries. Empty:
+  // its connection had been closed before.
+  std::string protocol;
+  std::chrono::nanoseconds age{};  // Since its arrival.
+
+  // "package.Service.Method of 127.0.0.1:5, over flare, 1.234 s".
+  std::string ToString() const;
 };
 
 }  // namespace flare

@@ -67,7 +67,7 @@ namespace flare::rpc {
 
 // There is one for each call that is under way
 // (docs/decisions/0037-small-calls.md).
-static_assert(sizeof(ServerCall) <= 664);
+static_assert(sizeof(ServerCall) <= 680);
 
 namespace {
 
@@ -102,30 +102,6 @@ constexpr char kOverloadedText[] = "Server overloaded.";
 // They may depend on its fiber: on what that holds, or is to do next.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
 
-// Of a method's name in lists of fibers.
-constexpr std::size_t kMaxNameShown = 200;
-
-// A copy of *from, whoever uses that memory now.
-template <class T>
-std::optional<T> Peek(const T* from) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  T copy;
-  if (ReadOwnMemory(from, &copy, sizeof(copy)) != sizeof(copy)) {
-    return std::nullopt;
-  }
-  return copy;
-}
-
-// " of 127.0.0.1:5"; "" for paths, which are elsewhere in memory.
-std::string PeekEndpoint(const Endpoint* from) {
-  alignas(Endpoint) char copy[sizeof(Endpoint)];
-  if (ReadOwnMemory(from, copy, sizeof(copy)) != sizeof(copy)) return "";
-  const auto* const endpoint = reinterpret_cast<const Endpoint*>(copy);
-  const int family = endpoint->family();
-  return family == AF_INET || family == AF_INET6 ? " of " + endpoint->ToString()
-                                                 : "";
-}
-
 // The latest calls whose methods threw before `done` [CE3].
 class ThrownCalls {
  public:
@@ -145,36 +121,6 @@ class ThrownCalls {
 constinit ThrownCalls thrown_calls;
 
 }  // namespace
-
-ServerCall::ServerCall() {
-  run = &ServerCall::RunTask;
-  fiber::ExecutionContext::SetDescriber(&ServerCall::Describe);
-}
-
-// The call, its method and its connection may end meanwhile.
-std::string ServerCall::Describe(const Owner* owner) {
-  const auto* const call = static_cast<const ServerCall*>(owner);
-  if (Peek(&call->run).value_or(nullptr) != &ServerCall::RunTask) return "";
-  const auto received_ns = Peek(&call->controller_.received_ns_);
-  const auto method = Peek(&call->method_);
-  const auto peer = Peek(&call->controller_.remote_peer_);
-  if (!received_ns || *received_ns == 0 || !method || !peer) return "";
-  std::string text = "a request";
-  if (*method != nullptr) {
-    const auto name = Peek(&(*method)->full_name);
-    if (!name) return "";
-    text.resize(std::min(name->size(), kMaxNameShown));
-    text.resize(ReadOwnMemory(name->data(), text.data(), text.size()));
-  }
-  text += PeekEndpoint(*peer);
-  char time[32];
-  std::snprintf(time, sizeof(time), ", %.3f s",
-                static_cast<double>(NowNs() - *received_ns) * 1e-9);
-  text += time;
-  return Peek(&call->controller_.received_ns_) == received_ns ? text : "";
-}
-
-ServerCall::~ServerCall() = default;
 
 void ServerCall::RunTask(fiber::Task* self) {
   static_cast<ServerCall*>(self)->Serve();

@@ -19,10 +19,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "flare/base/intrusive_list.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/fiber/event.h"
@@ -42,10 +45,16 @@ class ServerConnection;
 
 class ServerCall final : public fiber::Task,
                          public google::protobuf::Closure,
-                         private fiber::ExecutionContext::Owner {
+                         private fiber::ExecutionContext::Owner,
+                         public IntrusiveListNode<> {
  public:
   // From the pool, with a cleared request.
   static ServerCall* New();
+  // Calls of the server with that state that count as running, the oldest one
+  // first. Any of them may end meanwhile. Takes some microseconds for each call
+  // of the process.
+  static std::vector<AbandonedCall> Running(ServerState* state);
+
   // Back to the pool; for a call that wasn't prepared.
   void Recycle();
 
@@ -92,6 +101,7 @@ class ServerCall final : public fiber::Task,
 
  private:
   class OwnHost;
+  struct Glimpse;
 
   // Under the limits of the server.
   enum class Place : std::uint8_t {
@@ -174,6 +184,7 @@ class ServerCall final : public fiber::Task,
   // fiber::ExecutionContext::Owner
   fiber::StopCause OnWatched() override;
   static std::string Describe(const Owner* owner);
+  static std::optional<Glimpse> Look(const ServerCall* call);
   [[gnu::cold, gnu::noinline]] void EndWatch();
   [[gnu::cold, gnu::noinline]] void DropContext();
   void GiveBack();

@@ -623,6 +623,18 @@ bool ServerConnection::AnnounceEnd(std::int64_t active_since_ns) {
   return lingers;
 }
 
+std::vector<AbandonedCall> ServerConnection::RunningCalls(ServerState* state) {
+  return ServerCall::Running(state);
+}
+
+std::string_view ServerConnection::NameOf(
+    const ServerProtocol* protocol) const {
+  for (const auto& mine : protocols_) {
+    if (mine.get() == protocol) return mine->name();
+  }
+  return "";
+}
+
 // False: there is nobody to be told so.
 bool ServerConnection::TellEnd() {
   bool told = false;

@@ -45,9 +45,14 @@ class ServerConnection final : public io::StreamHandler,
   static void Serve(RefPtr<ServerState> state, io::UniqueFd fd,
                     const Endpoint& peer, std::size_t group);
 
+  // The calls of all connections of a server, closed ones included: see
+  // ServerCall::Running().
+  static std::vector<AbandonedCall> RunningCalls(ServerState* state);
+
   // --- For calls ---
 
   ServerState& state() const { return *state_; }
+  const RefPtr<ServerState>& shared_state() const { return state_; }
   std::size_t group() const { return stream_->group(); }
   const Endpoint& peer() const { return peer_; }
   // StreamConnection::peer_identity().
@@ -154,6 +159,8 @@ class ServerConnection final : public io::StreamHandler,
     drained_.store(true, std::memory_order_relaxed);
     stream_->EndInput();
   }
+  // One of this connection's protocols; empty if it isn't.
+  std::string_view NameOf(const ServerProtocol* protocol) const;
   // Closes at once: by a reset, if the peer could take that for the end of a
   // body.
   void Close(flare::Status why) { stream_->Close(std::move(why)); }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -296,6 +297,67 @@ TEST_F(ServerStopTest, CallsBeyondTheDrainTimeoutAreAbandoned) {
   go.Set();
   finished.Wait();
   while (server().Join() != 0) std::this_thread::yield();
+}
+
+// One whose method waits, one whose method has returned, and a request of HTTP.
+TEST_F(ServerStopTest, AbandonedCallsAreListed) {
+  server_options().drain_timeout = std::chrono::milliseconds(30);
+  fiber::Event go;
+  fiber::Latch all_run(3);
+  std::mutex lock;
+  std::vector<TestCall> kept;
+  std::vector<std::string> expected;
+  service().on_call = [&](TestCall call) {
+    {
+      std::scoped_lock guard(lock);
+      kept.push_back(call);
+      expected.push_back(std::string(kCall) + " of " +
+                         call.controller->GetRemotePeer().ToString() +
+                         ", over flare, ");
+    }
+    all_run.count_down();
+  };
+  service().on_other = [&](TestCall call) {
+    {
+      std::scoped_lock guard(lock);
+      expected.push_back(std::string(kOther) + " of " +
+                         call.controller->GetRemotePeer().ToString() +
+                         ", over trpc, ");
+    }
+    all_run.count_down();
+    go.Wait();
+    FlexibleService::Echo(call);
+  };
+  server().AddHttpPrefixHandler("/", AnswersPaths(&go, &all_run));
+  StartServer({"flare", "trpc"});
+  RawClient returned(endpoint());
+  returned.Call(1, kCall, MakeRequest(""));
+  RawClient waits(endpoint(), "trpc");
+  waits.Call(1, kOther, MakeRequest(""));
+  RawClient web(endpoint());
+  web.Send(RequestsOfPaths(1));
+  all_run.wait();
+  EXPECT_TRUE(server().abandoned_calls().empty());
+  const LoggedLines warnings(google::WARNING);
+  EXPECT_EQ(server().Join(), 3u);
+  expected.push_back("a request of ");
+  ASSERT_EQ(server().abandoned_calls().size(), 3u);
+  for (const std::string& text : expected) {
+    const auto has_text = [&](const AbandonedCall& call) {
+      return call.ToString().find(text) == 0;
+    };
+    const auto& calls = server().abandoned_calls();
+    const auto found = std::find_if(calls.begin(), calls.end(), has_text);
+    ASSERT_NE(found, calls.end()) << text;
+    EXPECT_GE(found->age, std::chrono::milliseconds(30));
+    EXPECT_LT(found->age, std::chrono::nanoseconds(kSoon));
+    EXPECT_EQ(warnings.Count(found->ToString()), 1u);
+  }
+  // They stay in the list though they end.
+  go.Set();
+  for (const TestCall& call : kept) FlexibleService::Echo(call);
+  while (server().Join() != 0) std::this_thread::yield();
+  EXPECT_EQ(server().abandoned_calls().size(), 3u);
 }
 
 // The same, and the Server is gone before the call ends.
