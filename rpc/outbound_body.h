@@ -30,6 +30,7 @@ class OutboundBody {
     return message_ != nullptr ? message_size_ : bytes_.size();
   }
   bool empty() const { return size() == 0; }
+  bool is_message() const { return message_ != nullptr; }
   void Clear() { *this = OutboundBody(); }
 
   // Takes the body, whose bytes are appended to *out.

@@ -93,10 +93,6 @@ class GrpcClientProtocol final : public ClientProtocol {
   // Nothing is left to be sent by the caller. [GC2]
   flare::Status Write(OutboundRequest&& request,
                       BufferBuilder* out) const override {
-    std::string path;
-    if (!GrpcPathOf(request.method, &path)) {
-      return BadMethodName(request.method);
-    }
     if (!request.attachment.empty()) {
       return flare::Status(STATUS_NOT_SUPPORTED, "grpc carries no attachments");
     }
@@ -107,10 +103,14 @@ class GrpcClientProtocol final : public ClientProtocol {
                            "the request is too large for a message");
     }
     Buffer message = out->DestructiveGet();
-    if (session_->Send(request, path, &message, out)) [[likely]]
+    const auto sent = session_->Send(request, &message, out);
+    if (sent == GrpcClientSession::Sent::kYes) [[likely]]
       return {};
     message.Skip(kGrpcPrefixSize);
     request.body = OutboundBody(std::move(message));
+    if (sent == GrpcClientSession::Sent::kBadMethod) {
+      return BadMethodName(request.method);
+    }
     return flare::Status(
         STATUS_FAIL_TO_CONNECT,
         "the server takes no further calls on this connection");

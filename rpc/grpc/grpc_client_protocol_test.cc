@@ -267,6 +267,57 @@ TEST_F(GrpcClientProtocolTest, UnaryCallGoesAndComes) {
   EXPECT_FALSE(broken);
 }
 
+// What of the head of the call before is used again.
+TEST_F(GrpcClientProtocolTest, EachCallHasAHeadOfItsOwn) {
+  Metadata metadata;
+  ASSERT_TRUE(metadata.Add("x-user", "a").ok());
+  struct Head {
+    std::string_view method;
+    std::string_view path;
+    std::uint32_t timeout_ms = 0;
+    std::string_view timeout = "(none)";
+    bool zipped = false;
+    bool has_metadata = false;
+  };
+  const Head heads[] = {
+      {"pkg.Service.A", "/pkg.Service/A"},
+      {"pkg.Service.B", "/pkg.Service/B"},
+      {"pkg.Service.B", "/pkg.Service/B", 250, "250m"},
+      {"pkg.Service.B", "/pkg.Service/B", 0, "(none)", true},
+      {"pkg.Service.B", "/pkg.Service/B", 250, "250m", true},
+      {"pkg.Service.B", "/pkg.Service/B", 250, "250m", false, true},
+      {"pkg.Service.A", "/pkg.Service/A", 250, "250m", false, true},
+      {"pkg.Service.A", "/pkg.Service/A", 250, "250m"},
+  };
+  std::uint64_t id = 0;
+  for (int round = 0; round != 3; ++round) {
+    for (const Head& head : heads) {
+      for (int repeat = 0; repeat != 2; ++repeat) {
+        SCOPED_TRACE(++id);
+        ASSERT_TRUE(Send(id, "a", [&](OutboundRequest* request) {
+                      request->method = head.method;
+                      request->timeout_ms = head.timeout_ms;
+                      if (head.zipped) {
+                        request->compression = CompressionAlgorithm::kGzip;
+                      }
+                      if (head.has_metadata) request->metadata = &metadata;
+                    }).ok());
+        Exchange();
+        ServerStream* const call = server->streams.back().get();
+        EXPECT_EQ(call->Field(":path"), head.path);
+        EXPECT_EQ(call->Field("grpc-timeout"), head.timeout);
+        EXPECT_EQ(call->Field("grpc-encoding"),
+                  head.zipped ? "gzip" : "(none)");
+        EXPECT_EQ(call->Field("x-user"), head.has_metadata ? "a" : "(none)");
+      }
+      EXPECT_EQ(Send(id, "a",
+                     [](OutboundRequest* request) { request->method = "no"; })
+                    .code(),
+                STATUS_INVALID_METHOD_NAME);
+    }
+  }
+}
+
 // As literals that are never indexed, each time.
 TEST_F(GrpcClientProtocolTest, SecretsGoToNoTable) {
   Metadata metadata;

@@ -30,6 +30,11 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
 
   bool streams() const { return correlation_id == 0; }
 
+  static void* operator new(std::size_t) {
+    return PoolAllocate<sizeof(Call)>();
+  }
+  static void operator delete(void* memory) { PoolFree<sizeof(Call)>(memory); }
+
   // Of a unary call; 0: it streams.
   const std::uint64_t correlation_id;
   RefPtr<StreamReceiver> receiver;
@@ -45,7 +50,8 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   std::string grpc_status;
   std::string grpc_message;
   std::string exact_status;
-  std::string content_type;
+  bool is_grpc = false;      // By its content-type.
+  std::string content_type;  // Another one.
   std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
   GrpcMessageCutter cutter;
   GrpcMetadataReader metadata;
@@ -113,26 +119,73 @@ void GrpcClientSession::Delete(Call* call) {
 // What is sent
 // --------------------------------------------------------------------------
 
+bool GrpcClientSession::FindPath(std::string_view method) {
+  if (method == method_) [[likely]]
+    return true;
+  plain_head_.reset();
+  method_.clear();
+  if (!GrpcPathOf(method, &path_)) return false;
+  method_.assign(method);
+  return true;
+}
+
+void GrpcClientSession::FindPlainHead(std::uint32_t timeout_ms,
+                                      std::string_view encoding) {
+  if (plain_head_ && timeout_ms == plain_timeout_ms_ &&
+      encoding == plain_encoding_) [[likely]] {
+    return;
+  }
+  plain_head_.reset();
+  plain_timeout_ms_ = timeout_ms;
+  plain_encoding_ = encoding;
+  plain_timeout_ = timeout_ms != 0 ? GrpcTimeout(timeout_ms) : std::string();
+  FillHead(path_, encoding, plain_timeout_, &plain_fields_);
+  plain_head_.emplace(plain_fields_);
+}
+
+// Empty texts: there are none.
+void GrpcClientSession::FillHead(std::string_view path,
+                                 std::string_view encoding,
+                                 std::string_view timeout,
+                                 std::vector<Http2Field>* fields) const {
+  fields->clear();
+  fields->push_back({":method", "POST"});
+  fields->push_back({":scheme", "http"});
+  fields->push_back({":path", path});
+  fields->push_back({":authority", authority_});
+  fields->push_back({"te", "trailers"});
+  fields->push_back({"content-type", kGrpcContentType});
+  fields->push_back({"user-agent", kUserAgent});
+  fields->push_back({"grpc-accept-encoding", kGrpcAcceptEncoding});
+  if (!encoding.empty()) fields->push_back({"grpc-encoding", encoding});
+  if (!timeout.empty()) fields->push_back({"grpc-timeout", timeout});
+}
+
+bool GrpcClientSession::OpenUnary(Call* call, const OutboundRequest& request,
+                                  BufferBuilder* scratch) {
+  const std::string_view encoding = IsCompressed(request.compression)
+                                        ? GrpcEncodingOf(request.compression)
+                                        : std::string_view();
+  if (request.metadata != nullptr) [[unlikely]] {
+    return Open(call, path_, request.timeout_ms, encoding, request.metadata,
+                scratch);
+  }
+  FindPlainHead(request.timeout_ms, encoding);
+  session_.WriteBy(scratch);
+  if (!session_.Open(call, &*plain_head_, /*end=*/false)) return false;
+  call->in_session = true;
+  calls_.PushBack(call);
+  return true;
+}
+
 bool GrpcClientSession::Open(Call* call, std::string_view path,
                              std::uint32_t timeout_ms,
                              std::string_view encoding,
                              const Metadata* metadata, BufferBuilder* scratch) {
   std::string timeout;
+  if (timeout_ms != 0) timeout = GrpcTimeout(timeout_ms);
   std::vector<std::string> texts;  // Of binary values.
-  fields_.clear();
-  fields_.push_back({":method", "POST"});
-  fields_.push_back({":scheme", "http"});
-  fields_.push_back({":path", path});
-  fields_.push_back({":authority", authority_});
-  fields_.push_back({"te", "trailers"});
-  fields_.push_back({"content-type", "application/grpc"});
-  fields_.push_back({"user-agent", kUserAgent});
-  fields_.push_back({"grpc-accept-encoding", kGrpcAcceptEncoding});
-  if (!encoding.empty()) fields_.push_back({"grpc-encoding", encoding});
-  if (timeout_ms != 0) {
-    timeout = GrpcTimeout(timeout_ms);
-    fields_.push_back({"grpc-timeout", timeout});
-  }
+  FillHead(path, encoding, timeout, &fields_);
   if (metadata != nullptr) [[unlikely]] {
     texts.reserve(metadata->size());
     for (const Metadata::Entry entry : *metadata) {
@@ -151,29 +204,26 @@ bool GrpcClientSession::Open(Call* call, std::string_view path,
   return true;
 }
 
-bool GrpcClientSession::Send(const OutboundRequest& request,
-                             std::string_view path, Buffer* message,
-                             BufferBuilder* scratch) {
+GrpcClientSession::Sent GrpcClientSession::Send(const OutboundRequest& request,
+                                                Buffer* message,
+                                                BufferBuilder* scratch) {
   auto call = std::make_unique<Call>(limits_, request.correlation_id);
   ScopedLock guard(lock_);
-  if (closed_) return false;
+  if (!FindPath(request.method)) return Sent::kBadMethod;
+  if (closed_) return Sent::kRefused;
   // Until the call is the session's it has a place without it: there may be no
   // memory for what follows.
   Call*& place = unary_[request.correlation_id];
-  if (going_away_ || !Open(call.get(), path, request.timeout_ms,
-                           IsCompressed(request.compression)
-                               ? GrpcEncodingOf(request.compression)
-                               : std::string_view(),
-                           request.metadata, scratch)) {
+  if (going_away_ || !OpenUnary(call.get(), request, scratch)) {
     unary_.erase(request.correlation_id);
     static_cast<void>(Flush());
-    return false;
+    return Sent::kRefused;
   }
   place = call.release();  // [GC4]
   place->output_ended = true;
   session_.SendData(place, std::move(*message), /*end=*/true);
   static_cast<void>(Flush());
-  return true;
+  return Sent::kYes;
 }
 
 void GrpcClientSession::Abandon(std::uint64_t correlation_id) {
@@ -284,7 +334,8 @@ bool GrpcClientSession::OnField(Http2Stream* stream, std::string_view name,
   } else if (name == kGrpcExactStatusField) {
     call->exact_status.assign(value);
   } else if (name == "content-type") {
-    call->content_type.assign(value);
+    call->is_grpc = IsGrpcContentType(value);
+    if (!call->is_grpc) call->content_type.assign(value);
   } else if (name == "grpc-encoding") {
     call->encoding = ParseGrpcEncoding(value);
   } else {
@@ -425,7 +476,7 @@ flare::Status GrpcClientSession::OutcomeOf(const Call& call) {
     return flare::Status(StatusFromGrpc(GrpcFromHttpStatus(call.http_status)),
                          "HTTP status " + status + " without grpc-status");
   }
-  if (!IsGrpcContentType(call.content_type)) {
+  if (!call.is_grpc) {
     return flare::Status(STATUS_FAILED,
                          "a response that isn't gRPC's: its content-type is "
                          "\"" +

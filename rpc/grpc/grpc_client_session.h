@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/intrusive_list.h"
+#include "flare/base/object_pool.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -42,6 +44,24 @@
 
 namespace flare::rpc {
 
+// An allocator of single objects, from a pool.
+template <class T>
+struct PooledNodes {
+  using value_type = T;
+  PooledNodes() = default;
+  template <class U>
+  PooledNodes(const PooledNodes<U>&) {}
+
+  T* allocate(std::size_t n) {
+    return static_cast<T*>(n == 1 ? PoolAllocate<sizeof(T)>()
+                                  : ::operator new(n * sizeof(T)));
+  }
+  void deallocate(T* at, std::size_t n) {
+    n == 1 ? PoolFree<sizeof(T)>(at) : ::operator delete(at);
+  }
+  bool operator==(const PooledNodes&) const = default;
+};
+
 class GrpcClientSession final : private Http2Handler {
  public:
   struct Call;
@@ -53,11 +73,17 @@ class GrpcClientSession final : private Http2Handler {
 
   // --- callers; any thread, doesn't block ---
 
-  // Sends a request, whose body is a message with its prefix. False: the server
-  // takes no further calls on this connection; *message is as it was. *scratch
-  // is empty before and after.
-  [[nodiscard]] bool Send(const OutboundRequest& request, std::string_view path,
-                          Buffer* message, BufferBuilder* scratch);
+  // Sends a request, whose body is a message with its prefix. *scratch is empty
+  // before and after.
+  enum class Sent {
+    kYes,
+    // The message is as it was: the method's name is none, or the server takes
+    // no further calls on this connection.
+    kBadMethod,
+    kRefused,
+  };
+  [[nodiscard]] Sent Send(const OutboundRequest& request, Buffer* message,
+                          BufferBuilder* scratch);
   // Nobody waits for that reply any more.
   void Abandon(std::uint64_t correlation_id);
 
@@ -108,6 +134,16 @@ class GrpcClientSession final : private Http2Handler {
       FLARE_REQUIRES(lock_);
   void OnPeerWindow(std::size_t bytes) override FLARE_REQUIRES(lock_);
 
+  // Sets path_. False: it is no method's name.
+  bool FindPath(std::string_view method) FLARE_REQUIRES(lock_);
+  // Sets plain_head_, with path_.
+  void FindPlainHead(std::uint32_t timeout_ms, std::string_view encoding)
+      FLARE_REQUIRES(lock_);
+  void FillHead(std::string_view path, std::string_view encoding,
+                std::string_view timeout,
+                std::vector<Http2Field>* fields) const;
+  bool OpenUnary(Call* call, const OutboundRequest& request,
+                 BufferBuilder* scratch) FLARE_REQUIRES(lock_);
   // What is sent is written by *scratch, if it isn't null, until Flush().
   bool Open(Call* call, std::string_view path, std::uint32_t timeout_ms,
             std::string_view encoding, const Metadata* metadata,
@@ -137,12 +173,26 @@ class GrpcClientSession final : private Http2Handler {
   // What a stream may send at first.
   std::size_t peer_window_ FLARE_GUARDED_BY(lock_) = 65535;
   IntrusiveList<Call> calls_ FLARE_GUARDED_BY(lock_);
-  std::unordered_map<std::uint64_t, Call*> unary_ FLARE_GUARDED_BY(lock_);
+  std::unordered_map<std::uint64_t, Call*, std::hash<std::uint64_t>,
+                     std::equal_to<>,
+                     PooledNodes<std::pair<const std::uint64_t, Call*>>>
+      unary_ FLARE_GUARDED_BY(lock_);
   std::vector<Event> events_ FLARE_GUARDED_BY(lock_);  // [GC3]
   // Streams that the server has answered before it had all of the request.
   std::vector<std::int32_t> answered_ FLARE_GUARDED_BY(lock_);
   // Of Open(), kept for their memory.
   std::vector<Http2Field> fields_ FLARE_GUARDED_BY(lock_);
+
+  // Of the latest unary call: its method, and the path that it makes.
+  std::string method_ FLARE_GUARDED_BY(lock_);
+  std::string path_ FLARE_GUARDED_BY(lock_);
+  // ... and of the latest one that has no metadata, all that it begins with.
+  // Null: its method was another one.
+  std::uint32_t plain_timeout_ms_ FLARE_GUARDED_BY(lock_) = 0;
+  std::string_view plain_encoding_ FLARE_GUARDED_BY(lock_);
+  std::string plain_timeout_ FLARE_GUARDED_BY(lock_);
+  std::vector<Http2Field> plain_fields_ FLARE_GUARDED_BY(lock_);
+  std::optional<Http2FixedFields> plain_head_ FLARE_GUARDED_BY(lock_);
 
   // The reader's.
   std::vector<Event> telling_;

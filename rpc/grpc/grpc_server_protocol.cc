@@ -201,7 +201,8 @@ class GrpcServerProtocol final : public ServerProtocol,
 
   // Http2Handler; with lock_.
   Http2Stream* OnStream() override;
-  bool OnSameHead(Http2Stream* stream) override;
+  bool KeepHead(Http2Stream* stream, std::size_t place) override;
+  void OnSameHead(Http2Stream* stream, std::size_t place) override;
   bool OnField(Http2Stream* stream, std::string_view name,
                std::string_view value) override;
   void OnHeaders(Http2Stream* stream, bool trailers, bool end) override;
@@ -213,7 +214,6 @@ class GrpcServerProtocol final : public ServerProtocol,
 
   bool FindMethod(std::string_view path, Stream* stream);
   void TakeAcceptEncoding(std::string_view list, Stream* stream);
-  void Remember(const Stream& stream);
   // Of a request whose head has come.
   void Begin(Stream* stream);
   void TakeMessages(Stream* stream);
@@ -249,7 +249,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   // Running calls have views of methods, so none is removed.
   std::deque<KnownPath> known_paths_;
   const KnownPath* last_path_ = nullptr;
-  std::optional<GrpcCallHead> last_head_;  // See OnSameHead().
+  std::array<GrpcCallHead, Http2Session::kKnownHeads> known_heads_;
   // The list that came last, and what it says.
   std::string accept_encoding_;
   std::uint64_t acceptable_ = 0;
@@ -420,12 +420,19 @@ Http2Stream* GrpcServerProtocol::OnStream() {
   return stream;
 }
 
-bool GrpcServerProtocol::OnSameHead(Http2Stream* base) {
-  if (!last_head_) return false;
-  auto* const stream = static_cast<Stream*>(base);
-  stream->head = *last_head_;
-  stream->head_known = true;
+// If it is gRPC's, and has a method that is known and no metadata.
+bool GrpcServerProtocol::KeepHead(Http2Stream* base, std::size_t place) {
+  const auto& stream = *static_cast<Stream*>(base);
+  if (!stream.head.is_post || !stream.head.format ||
+      !stream.own_method.empty() || !stream.metadata.empty()) {
+    return false;
+  }
+  known_heads_[place] = stream.head;
   return true;
+}
+
+void GrpcServerProtocol::OnSameHead(Http2Stream* stream, std::size_t place) {
+  static_cast<Stream*>(stream)->head = known_heads_[place];
 }
 
 bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
@@ -500,22 +507,10 @@ bool GrpcServerProtocol::FindMethod(std::string_view path, Stream* stream) {
   return true;
 }
 
-void GrpcServerProtocol::OnHeaders(Http2Stream* base, bool trailers,
+void GrpcServerProtocol::OnHeaders(Http2Stream* stream, bool trailers,
                                    bool /*end*/) {
   ++heads_;
-  if (trailers) return;
-  auto* const stream = static_cast<Stream*>(base);
-  if (!stream->head_known) Remember(*stream);
-  Begin(stream);
-}
-
-// A head that is gRPC's, and has a method that is known and no metadata.
-void GrpcServerProtocol::Remember(const Stream& stream) {
-  last_head_.reset();
-  if (stream.head.is_post && stream.head.format && stream.own_method.empty() &&
-      stream.metadata.empty()) {
-    last_head_ = stream.head;
-  }
+  if (!trailers) Begin(static_cast<Stream*>(stream));
 }
 
 // The session calls back under lock_, by which the site's lock is meant, too.
@@ -811,12 +806,13 @@ void GrpcServerProtocol::Refuse(Stream* stream, int status,
 }
 
 // A reply that is like most: short, and nothing but a message. It is written
-// under lock_, where the frames are.
+// under lock_, where the frames are. Not bytes: whose they are may be called
+// when they are taken.
 bool GrpcServerProtocol::IsPlain(const HttpTicket& ticket,
                                  const OutboundResponse& response) {
   return response.status == STATUS_SUCCESS &&
          response.detail != FailureDetail::kExpired &&
-         response.body.size() <= kMaxPlainReply &&
+         response.body.is_message() && response.body.size() <= kMaxPlainReply &&
          response.metadata == nullptr && response.trailers == nullptr &&
          !IsCompressed(response.compression) &&
          ticket.format == PayloadFormat::kProtobuf;

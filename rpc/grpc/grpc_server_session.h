@@ -112,7 +112,6 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   bool ended = false;       // By the peer.
   bool is_call = false;     // Unary, and running.
   bool has_wire = false;    // A GrpcServerWire.
-  bool head_known = false;  // By Http2Handler::OnSameHead().
   std::uint32_t round = 0;  // In which the request began. [GS7]
   GrpcCallHead head;
   std::string own_method;  // See GrpcCallHead::method.

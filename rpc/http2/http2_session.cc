@@ -436,29 +436,48 @@ void Http2Session::TakeBlock(std::int32_t id, bool end,
   if (terminated_) return;
   const bool is_head =
       target_ != nullptr && !target_->has_head_ && role_ == Role::kServer;
-  if (is_head && !known_head_.empty() && block == known_head_ &&
-      handler_->OnSameHead(target_)) {
-    check_ = known_check_;
-    CompleteBlock(std::exchange(target_, nullptr), end);
-    return;
-  }
+  if (is_head && TakeKnownHead(end, block)) return;
   // Also if nobody wants the fields: they may be in the table.
   const HpackResult result =
       decoder_.Decode(block, [this](const HpackField& field) {
         if (target_ != nullptr) [[likely]]
           TakeField(field);
       });
-  if (is_head || result.table_changed) known_head_.clear();
+  if (result.table_changed) {
+    for (KnownHead& head : known_heads_) head.block.clear();
+  }
   if (!result.error.empty()) {
     return Terminate(Http2Error::kCompressionError, result.error);
   }
   Http2Stream* const stream = std::exchange(target_, nullptr);
   if (stream == nullptr) return;
   if (result.too_long) return Reject(stream, Http2Error::kEnhanceYourCalm);
-  if (!CompleteBlock(stream, end) || !is_head) return;
-  if (result.table_changed || block.size() > kMaxKnownHead) return;
-  known_head_.assign(block);
-  known_check_ = check_;
+  if (is_head && !result.table_changed) KeepHead(stream, block);
+  CompleteBlock(stream, end);
+}
+
+// Of a stream that has just begun. False: it is another one.
+bool Http2Session::TakeKnownHead(bool end, std::string_view block) {
+  if (block.empty()) return false;  // As places are that hold none.
+  for (std::size_t place = 0; place != kKnownHeads; ++place) {
+    if (known_heads_[place].block != block) continue;
+    Http2Stream* const stream = std::exchange(target_, nullptr);
+    check_ = known_heads_[place].check;
+    handler_->OnSameHead(stream, place);
+    CompleteBlock(stream, end);
+    return true;
+  }
+  return false;
+}
+
+void Http2Session::KeepHead(Http2Stream* stream, std::string_view block) {
+  if (block.size() > kMaxKnownHead || !check_.End()) return;
+  KnownHead& head = known_heads_[next_known_];
+  head.block.clear();
+  if (!handler_->KeepHead(stream, next_known_)) return;
+  head.block.assign(block);
+  head.check = check_;
+  next_known_ = (next_known_ + 1) % kKnownHeads;
 }
 
 // The stream that a block of fields is for. Null: for none that is open.
@@ -536,8 +555,7 @@ void Http2Session::TakeField(const HpackField& field) {
   }
 }
 
-// False: it is malformed.
-bool Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
+void Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
   const bool trailers = check_.kind() == Http2HeadCheck::Kind::kTrailers;
   bool well = check_.End() && (end || !trailers) && !(end && check_.interim());
   if (well && !trailers && !check_.interim()) {
@@ -552,15 +570,11 @@ bool Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
     }
   }
   if (well && end) well = CountContent(stream, 0, end);
-  if (!well) {
-    Reject(stream, Http2Error::kProtocolError);
-    return false;
-  }
+  if (!well) return Reject(stream, Http2Error::kProtocolError);
   NoteMessageFrame();
   stream->remote_end_ = end;
   handler_->OnHeaders(stream, trailers, end);
   if (end) EndRemote(stream);
-  return true;
 }
 
 // --- the rest ---
@@ -803,6 +817,24 @@ void Http2Session::Send(const Http2Stream* stream, Code&& code) {
 
 bool Http2Session::Open(Http2Stream* stream, std::span<const Http2Field> fields,
                         bool end) {
+  stream->asks_head_ =
+      std::any_of(fields.begin(), fields.end(), [](const Http2Field& field) {
+        return field.name == ":method" && field.value == "HEAD";
+      });
+  return OpenBy(stream, fields, end,
+                [&] { WriteBlock(stream->id_, fields, end); });
+}
+
+bool Http2Session::Open(Http2Stream* stream, Http2FixedFields* fields,
+                        bool end) {
+  return OpenBy(stream, fields->fields_, end,
+                [&] { WriteFixed(stream->id_, fields, end); });
+}
+
+template <class Write>
+bool Http2Session::OpenBy(Http2Stream* stream,
+                          std::span<const Http2Field> fields, bool end,
+                          Write&& write) {
   if (broken() || goaway_sent_ || goaway_received_ ||
       last_opened_ >= std::numeric_limits<std::int32_t>::max() - 1) {
     return false;
@@ -810,14 +842,10 @@ bool Http2Session::Open(Http2Stream* stream, std::span<const Http2Field> fields,
   Send(nullptr, [&] {
     last_opened_ += last_opened_ == 0 ? 1 : 2;
     Begin(stream, last_opened_);
-    stream->asks_head_ =
-        std::any_of(fields.begin(), fields.end(), [](const Http2Field& field) {
-          return field.name == ":method" && field.value == "HEAD";
-        });
     stream->ends_ = end;
     if (waiting_.empty() && open_ < peer_max_streams_) {
       ++open_;
-      WriteBlock(stream->id_, fields, end);
+      write();
       if (end) EndLocal(stream);
     } else {
       stream->waits_to_open_ = true;
@@ -882,7 +910,7 @@ void Http2Session::SendResponse(Http2Stream* stream, Http2FixedFields* head,
       return SendTrailers(stream, trailers->fields_);
     }
     stream->ends_ = true;
-    WriteFixed(stream->id_, head, kHttp2EndHeaders);
+    WriteFixed(stream->id_, head, /*end=*/false);
     stream->send_window_ -= size;
     send_window_ -= size;
     WriteHeader({.length = static_cast<std::uint32_t>(size),
@@ -890,7 +918,7 @@ void Http2Session::SendResponse(Http2Stream* stream, Http2FixedFields* head,
                  .stream = stream->id_});
     message.write(message.code, output());
     NoteMessageFrame();
-    WriteFixed(stream->id_, trailers, kHttp2EndHeaders | kHttp2EndStream);
+    WriteFixed(stream->id_, trailers, /*end=*/true);
     handler_->OnSent(stream, message.size);
     EndLocal(stream);
   });
@@ -985,41 +1013,39 @@ void Http2Session::WriteGoAway(std::int32_t last_id, Http2Error error,
   output()->Append(text);
 }
 
+template <class Fields>
+void Http2Session::Encode(const Fields& fields, std::string* block) {
+  block->clear();
+  for (const auto& field : fields) {
+    encoder_.Encode(field.name, field.value, field.indexing, block);
+  }
+}
+
+template <class Fields>
+void Http2Session::WriteBlock(std::int32_t id, const Fields& fields, bool end) {
+  Encode(fields, &block_out_);
+  WriteEncoded(id, block_out_, end);
+}
+
 void Http2Session::WriteFixed(std::int32_t id, Http2FixedFields* fields,
-                              std::uint8_t flags) {
+                              bool end) {
   const std::uint64_t version = encoder_.version();
   if (fields->version_ != version) [[unlikely]] {
-    fields->block_.clear();
-    for (const auto& [name, value, indexing] : fields->fields_) {
-      encoder_.Encode(name, value, indexing, &fields->block_);
-    }
+    Encode(fields->fields_, &fields->block_);
     fields->version_ = encoder_.version() == version ? version : 0;
   }
-  const std::string_view block = fields->block_;
-  char* const frame = output()->Reserve(kFrameHeaderSize + block.size());
-  const Http2FrameHeader header = {
-      .length = static_cast<std::uint32_t>(block.size()),
-      .type = Http2FrameType::kHeaders,
-      .flags = flags,
-      .stream = id};
-  header.Store(frame);
-  block.copy(frame + kFrameHeaderSize, block.size());
+  WriteEncoded(id, fields->block_, end);
 }
 
 // HEADERS, and what one frame has no room for in CONTINUATION.
-template <class Fields>
-void Http2Session::WriteBlock(std::int32_t id, const Fields& fields, bool end) {
-  block_out_.clear();
-  for (const auto& field : fields) {
-    encoder_.Encode(field.name, field.value, field.indexing, &block_out_);
-  }
-  std::string_view rest = block_out_;
+void Http2Session::WriteEncoded(std::int32_t id, std::string_view block,
+                                bool end) {
   auto type = Http2FrameType::kHeaders;
   std::uint8_t flags = end ? kHttp2EndStream : 0;
   do {
-    const std::string_view piece = rest.substr(0, kMaxFrameSize);
-    rest.remove_prefix(piece.size());
-    if (rest.empty()) flags |= kHttp2EndHeaders;
+    const std::string_view piece = block.substr(0, kMaxFrameSize);
+    block.remove_prefix(piece.size());
+    if (block.empty()) flags |= kHttp2EndHeaders;
     WriteHeader({.length = static_cast<std::uint32_t>(piece.size()),
                  .type = type,
                  .flags = flags,
@@ -1027,7 +1053,7 @@ void Http2Session::WriteBlock(std::int32_t id, const Fields& fields, bool end) {
     output()->Append(piece);
     type = Http2FrameType::kContinuation;
     flags = 0;
-  } while (!rest.empty());
+  } while (!block.empty());
 }
 
 // As much as the windows have room for, and at most so many bytes. The last

@@ -53,7 +53,7 @@ struct Http2Field {
 };
 
 // Fields that are sent again and again. The session keeps the block that they
-// make, while its table is the same. Of one session only; short ones.
+// make, while its table is the same. Of one session only.
 class Http2FixedFields {
  public:
   // `fields` must outlive it.
@@ -126,13 +126,17 @@ class Http2Handler {
  public:
   // The peer has opened a stream. Null: it is refused. On servers only.
   virtual Http2Stream* OnStream() = 0;
-  // The stream's head has the same fields as the last one for which OnHeaders()
-  // was called. True: the handler has them still, so OnField() isn't called.
-  virtual bool OnSameHead(Http2Stream* /*stream*/) { return false; }
   // A field of the head, or of trailers. False: the stream is reset. Pseudo
   // header fields, such as ":path", come first.
   virtual bool OnField(Http2Stream* stream, std::string_view name,
                        std::string_view value) = 0;
+  // On servers: the fields of a head have come, and the same may come again.
+  // True: OnSameHead() with that place may stand for OnField(), until another
+  // head gets the place. There are Http2Session::kKnownHeads of them.
+  virtual bool KeepHead(Http2Stream* /*stream*/, std::size_t /*place*/) {
+    return false;
+  }
+  virtual void OnSameHead(Http2Stream* /*stream*/, std::size_t /*place*/) {}
   // All fields of a block have come. `end`: nothing follows; OnEnd() is called,
   // too. `trailers`: they follow the head. Interim responses are heads of their
   // own.
@@ -172,6 +176,8 @@ class Http2Session {
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   static constexpr std::size_t kFrameHeaderSize = Http2FrameHeader::kSize;
   static constexpr std::size_t kMaxFrameSize = 16384;
+  // Heads of requests that a server knows again.
+  static constexpr std::size_t kKnownHeads = 4;
 
   struct Options {
     // Of the peer's streams that are open at a time.
@@ -238,6 +244,9 @@ class Http2Session {
   // its turn if the peer has enough open.
   [[nodiscard]] bool Open(Http2Stream* stream,
                           std::span<const Http2Field> fields, bool end);
+  // The same, not for HEAD.
+  [[nodiscard]] bool Open(Http2Stream* stream, Http2FixedFields* fields,
+                          bool end);
   // On servers: the head of the response. `end`: it is all.
   void SendHeaders(Http2Stream* stream, std::span<const Http2Field> fields,
                    bool end);
@@ -316,7 +325,9 @@ class Http2Session {
   Http2Stream* Accept(std::int32_t id);
   void Begin(Http2Stream* stream, std::int32_t id);
   void TakeField(const HpackField& field);
-  bool CompleteBlock(Http2Stream* stream, bool end);
+  void CompleteBlock(Http2Stream* stream, bool end);
+  bool TakeKnownHead(bool end, std::string_view block);
+  void KeepHead(Http2Stream* stream, std::string_view block);
 
   void TakePriority(const Http2FrameHeader& header, std::string_view payload);
   bool CheckPriority(std::int32_t stream, std::string_view payload);
@@ -350,6 +361,11 @@ class Http2Session {
   void SendResponse(Http2Stream* stream, Http2FixedFields* head,
                     const MessageWriter& message, Http2FixedFields* trailers);
 
+  // Opens a stream by write(), which writes its head, now or in its turn.
+  template <class Write>
+  bool OpenBy(Http2Stream* stream, std::span<const Http2Field> fields, bool end,
+              Write&& write);
+
   // Runs what writes, unless nothing is sent any more on that stream; null: on
   // the connection.
   template <class Code>
@@ -364,11 +380,12 @@ class Http2Session {
   void WriteWindowUpdate(std::int32_t id, std::size_t bytes);
   void WriteGoAway(std::int32_t last_id, Http2Error error,
                    std::string_view text);
-  // HEADERS.
-  void WriteFixed(std::int32_t id, Http2FixedFields* fields,
-                  std::uint8_t flags);
+  template <class Fields>
+  void Encode(const Fields& fields, std::string* block);
   template <class Fields>
   void WriteBlock(std::int32_t id, const Fields& fields, bool end);
+  void WriteFixed(std::int32_t id, Http2FixedFields* fields, bool end);
+  void WriteEncoded(std::int32_t id, std::string_view block, bool end);
   void WriteData(Http2Stream* stream, Buffer* bytes, std::size_t most);
   void WriteEnd(Http2Stream* stream, std::span<const Http2Field> trailers);
 
@@ -443,11 +460,15 @@ class Http2Session {
   std::int32_t block_stream_ = 0;  // of this stream, if not 0,
   bool block_ends_ = false;        // which it ends.
   Http2Stream* target_ = nullptr;  // The stream of the fields that come.
-  // The block of the last head of a request that was delivered, and what it was
-  // checked to. Empty if the same bytes would mean another head: one has
-  // changed the table.
-  std::string known_head_;
-  Http2HeadCheck known_check_;
+  // Blocks of the latest heads that the handler has kept, and what they were
+  // checked to. None when the same bytes may mean others: the table has
+  // changed.
+  struct KnownHead {
+    std::string block;
+    Http2HeadCheck check;
+  };
+  std::array<KnownHead, kKnownHeads> known_heads_;
+  std::size_t next_known_ = 0;
   std::int64_t receive_window_ = kHttp2InitialWindow;
   std::size_t ungranted_ = 0;  // Of that window.
   std::int64_t initial_receive_window_ = kHttp2InitialWindow;
