@@ -10,21 +10,27 @@
 //                            calls it; what is there is as above
 //   streams --streams=5000 --slow_streams=5000 --connections=1000
 //                            beside as many whose readers stop at once
+//   streams --messages=100000                   of each stream, not for a time
 //
-// Prints messages and bytes a second, and memory. See docs/performance.md.
+// Prints messages and bytes a second, CPU time of a message, latencies of
+// echoes, and memory. See docs/performance.md.
 #include <gflags/gflags.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "benchmark/streams/stream_service.pb.h"
 #include "flare/base/clock.h"
+#include "flare/base/histogram.h"
+#include "flare/fiber/latch.h"
 #include "flare/fiber/task_group.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
@@ -44,6 +50,9 @@ DEFINE_int32(slow_streams, 0,
              "Downloads beside these, of which one message is read.");
 DEFINE_int32(connections, 1, "That all of them share.");
 DEFINE_int32(seconds, 3, "How long.");
+DEFINE_int64(messages, 0,
+             "Of each stream, in place of --seconds; 0: no limit.");
+DEFINE_int32(pause_us, 0, "Between the echoes of a stream.");
 DEFINE_int32(port, 0, "Serves there, and makes no streams.");
 DEFINE_string(server_addr, "", "Another process that serves, as a URI.");
 DEFINE_string(tls_certificate, "", "The server speaks TLS, with this file.");
@@ -59,6 +68,7 @@ using stream_benchmark::StreamMessage;
 constexpr std::int64_t kNever = CallStream::kNever;
 
 std::atomic<bool> over{false};
+flare::ConcurrentHistogram latencies;  // In ns, of echoes and calls.
 
 class Service : public stream_benchmark::StreamService {
  public:
@@ -77,7 +87,11 @@ class Service : public stream_benchmark::StreamService {
                 const StreamMessage* request, StreamMessage*,
                 google::protobuf::Closure* done) override {
     const auto stream = static_cast<RpcServerController*>(controller)->stream();
-    while (!over && stream->WriteMessage(*request, false, kNever)) continue;
+    for (std::int64_t left = request->number();
+         !over && left != 0 && stream->WriteMessage(*request, false, kNever);
+         --left) {
+      continue;
+    }
     done->Run();
   }
   void Chat(google::protobuf::RpcController* controller, const StreamMessage*,
@@ -98,6 +112,19 @@ class Service : public stream_benchmark::StreamService {
   }
 };
 
+// How many messages a stream has, at most.
+std::int64_t MessageLimit() {
+  return FLAGS_messages != 0 ? FLAGS_messages
+                             : std::numeric_limits<std::int64_t>::max();
+}
+
+void NoteEcho(std::int64_t began_ns) {
+  latencies.Record(flare::NowNs() - began_ns);
+  if (FLAGS_pause_us != 0) {
+    flare::this_fiber::SleepFor(std::chrono::microseconds(FLAGS_pause_us));
+  }
+}
+
 // One stream, or one caller. Returns the messages that arrived.
 std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
   const auto* const descriptor = stream_benchmark::StreamService::descriptor();
@@ -108,13 +135,15 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
   std::int64_t count = 0;
   if (FLAGS_mode == "unary") {
     stream_benchmark::StreamService_Stub stub(channel);
-    while (!over) {
+    while (!over && count != MessageLimit()) {
+      const std::int64_t began_ns = flare::NowNs();
       stub.Unary(&controller, &message, &reply, nullptr);
       if (controller.Failed()) {
         std::fprintf(stderr, "%s\n", controller.ErrorText().c_str());
         return count;
       }
       ++count;
+      NoteEcho(began_ns);
     }
   } else if (FLAGS_mode == "download") {
     auto stream = flare::rpc::OpenStream(
@@ -128,15 +157,23 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
   } else if (FLAGS_mode == "upload") {
     auto stream = flare::rpc::OpenStream(
         channel, descriptor->FindMethodByName("Upload"), &controller, nullptr);
-    while (!over && stream->WriteMessage(message, false, kNever)) continue;
+    for (std::int64_t left = MessageLimit();
+         !over && left != 0 && stream->WriteMessage(message, false, kNever);
+         --left) {
+      continue;
+    }
     stream->CloseWriting();
     if (stream->ReadMessage(&reply, kNever, &error)) count = reply.number();
   } else {
     auto stream = flare::rpc::OpenStream(
         channel, descriptor->FindMethodByName("Chat"), &controller, nullptr);
-    while (!over && stream->WriteMessage(message, false, kNever) &&
-           stream->ReadMessage(&reply, kNever, &error)) {
+    for (std::int64_t began_ns = flare::NowNs();
+         !over && count != MessageLimit() &&
+         stream->WriteMessage(message, false, kNever) &&
+         stream->ReadMessage(&reply, kNever, &error);
+         began_ns = flare::NowNs()) {
       ++count;
+      NoteEcho(began_ns);
     }
     stream->CloseWriting();
     while (stream->ReadMessage(&reply, kNever, &error)) continue;
@@ -147,6 +184,17 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
   return count;
 }
 
+// CPU time of the process.
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) +
+           static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 // Bytes that the process has in memory.
 std::int64_t ResidentBytes() {
   std::int64_t pages = 0;
@@ -155,7 +203,8 @@ std::int64_t ResidentBytes() {
 }
 
 // Whose messages nobody reads but the first.
-void ReadOne(flare::RpcChannel* channel, const StreamMessage& message) {
+void ReadOne(flare::RpcChannel* channel, const StreamMessage& message,
+             flare::fiber::Latch* stopped, flare::fiber::Latch* end) {
   flare::RpcClientController controller;
   controller.SetTimeout(std::chrono::hours(1));
   auto stream = flare::rpc::OpenStream(
@@ -168,8 +217,18 @@ void ReadOne(flare::RpcChannel* channel, const StreamMessage& message) {
   if (!stream->ReadMessage(&reply, kNever, &error)) {
     std::fprintf(stderr, "%s\n", controller.ErrorText().c_str());
   }
-  while (!over) flare::this_fiber::SleepFor(std::chrono::milliseconds(100));
+  stopped->count_down();
+  end->wait();
   stream->Cancel();
+}
+
+// Until the windows of streams that nobody reads are full.
+void WaitUntilQuiet() {
+  constexpr double kStep = 0.2;
+  for (double before = 0; CpuSeconds() - before > kStep / 20;) {
+    before = CpuSeconds();
+    flare::this_fiber::SleepFor(std::chrono::duration<double>(kStep));
+  }
 }
 
 // Channels with a connection each, of which the server is known to have
@@ -199,7 +258,8 @@ std::vector<std::unique_ptr<flare::RpcChannel>> OpenChannels(
 void Measure(const std::string& uri) {
   std::atomic<std::int64_t> messages{0};
   std::int64_t grown = 0;
-  const std::int64_t began_ns = flare::NowNs();
+  std::int64_t began_ns = 0;
+  double cpu = 0;
   {
     const auto channels = OpenChannels(uri);
     const auto channel = [&](int i) {
@@ -207,27 +267,50 @@ void Measure(const std::string& uri) {
     };
     StreamMessage message;
     message.set_body(std::string(static_cast<std::size_t>(FLAGS_size), 'x'));
-    flare::fiber::TaskGroup callers;
+    message.set_number(MessageLimit());
     const std::int64_t before = ResidentBytes();
+    flare::fiber::TaskGroup slow_readers;
+    flare::fiber::Latch stopped(FLAGS_slow_streams);
+    flare::fiber::Latch end(1);
     for (int i = 0; i != FLAGS_slow_streams; ++i) {
-      callers.Spawn([&, i] { ReadOne(channel(i), message); });
+      slow_readers.Spawn(
+          [&, i] { ReadOne(channel(i), message, &stopped, &end); });
     }
+    stopped.wait();
+    WaitUntilQuiet();
+    latencies.Reset();
+    began_ns = flare::NowNs();
+    cpu = CpuSeconds();
+    flare::fiber::TaskGroup callers;
     for (int i = 0; i != FLAGS_streams; ++i) {
       callers.Spawn([&, i] { messages += RunOne(channel(i), message); });
     }
-    flare::this_fiber::SleepFor(std::chrono::seconds(FLAGS_seconds));
+    if (FLAGS_messages != 0) {
+      static_cast<void>(callers.Wait());
+    } else {
+      flare::this_fiber::SleepFor(std::chrono::seconds(FLAGS_seconds));
+    }
+    cpu = CpuSeconds() - cpu;
     grown = ResidentBytes() - before;
     over = true;
     static_cast<void>(callers.Wait());
+    end.count_down();
+    static_cast<void>(slow_readers.Wait());
   }
   const double seconds = static_cast<double>(flare::NowNs() - began_ns) / 1e9;
-  const double rate = static_cast<double>(messages.load()) / seconds;
+  const auto count = static_cast<double>(messages.load());
   std::printf(
       "%s size=%d streams=%d slow=%d connections=%d: %.0f messages/s, "
-      "%.1f MB/s, memory grew by %.1f MB\n",
+      "%.1f MB/s, %.3f us of CPU each, memory grew by %.1f MB\n",
       FLAGS_mode.c_str(), FLAGS_size, FLAGS_streams, FLAGS_slow_streams,
-      FLAGS_connections, rate, rate * FLAGS_size / 1e6,
-      static_cast<double>(grown) / 1e6);
+      FLAGS_connections, count / seconds, count / seconds * FLAGS_size / 1e6,
+      cpu * 1e6 / count, static_cast<double>(grown) / 1e6);
+  if (const flare::Histogram echoes = latencies.Snapshot();
+      echoes.count() != 0) {
+    std::printf("echoed in us: p50 %.1f, p99 %.1f\n",
+                static_cast<double>(echoes.ValueAtQuantile(0.5)) / 1e3,
+                static_cast<double>(echoes.ValueAtQuantile(0.99)) / 1e3);
+  }
 }
 
 int Run(int, char**) {
@@ -236,7 +319,11 @@ int Run(int, char**) {
     return 0;
   }
   Service service;
-  flare::Server::Options options;
+  // All streams are to run, however they queue at the start.
+  flare::Server::Options options{
+      .max_concurrent_requests = 100'000,
+      .max_concurrent_requests_per_connection = 100'000,
+      .max_request_queueing_delay = {}};
   if (!FLAGS_tls_certificate.empty()) {
     options.tls.emplace().certificates = {
         {FLAGS_tls_certificate, FLAGS_tls_key}};

@@ -5,8 +5,10 @@
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
+#include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
 #include "flare/rpc/testing/allocation_fixture.h"
@@ -17,8 +19,15 @@
 namespace flare::rpc::testing {
 namespace {
 
-class StreamAllocationTest : public StreamerTest {
+class StreamAllocationTest : public StreamerTest,
+                             public ::testing::WithParamInterface<const char*> {
  protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StreamerTest::SetUp());
+    ASSERT_TRUE(measured_channel_.Open(std::string(GetParam()) + "://" +
+                                       server_->endpoint().ToString()));
+  }
+
   static constexpr int kMessages = 20'000;
   // One for a batch of messages would be many more: pools of workers run dry
   // now and then, and the queues of a stream grow to what they need.
@@ -33,11 +42,14 @@ class StreamAllocationTest : public StreamerTest {
     counting = false;
     return allocations;
   }
+
+  RpcChannel measured_channel_;
+  Streamer_SyncStub measured_{&measured_channel_};
 };
 
-TEST_F(StreamAllocationTest, PingPong) {
+TEST_P(StreamAllocationTest, PingPong) {
   OnFiber([&] {
-    auto [reader, writer] = stub_.Echo();
+    auto [reader, writer] = measured_.Echo();
     Number number = MakeNumber(1);
     const auto play = [&, &reader = reader, &writer = writer] {
       for (int i = 0; i != kMessages; ++i) {
@@ -51,7 +63,7 @@ TEST_F(StreamAllocationTest, PingPong) {
   });
 }
 
-TEST_F(StreamAllocationTest, OneWay) {
+TEST_P(StreamAllocationTest, OneWay) {
   service_.on_count = [](const Number& request, StreamWriter<Number> writer,
                          RpcServerController*) {
     Number number;
@@ -62,7 +74,7 @@ TEST_F(StreamAllocationTest, OneWay) {
     writer.Close();
   };
   OnFiber([&] {
-    auto reader = stub_.Count(MakeNumber(3 * kMessages));
+    auto reader = measured_.Count(MakeNumber(3 * kMessages));
     Number number;
     const auto read = [&] {
       for (int i = 0; i != kMessages; ++i) ASSERT_TRUE(reader.Read(&number));
@@ -71,6 +83,15 @@ TEST_F(StreamAllocationTest, OneWay) {
     EXPECT_LE(AllocationsOf(read), kFew);
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(, StreamAllocationTest,
+                         ::testing::Values("flare", "grpc", "trpc",
+                                           "baidu-std"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace flare::rpc::testing
