@@ -43,6 +43,28 @@ def run(*arguments):
 
 class CostPerRequest(unittest.TestCase):
 
+  def test_instructions_by_file(self):
+    profile = """fl=(1) /proc/self/cwd/./rpc/server.cc
+fn=(1) Serve()
+10 5
+fi=(2) bazel-out/bin/base/_virtual_includes/base/flare/base/clock.h
++1 7
+cfi=(3) /proc/self/cwd/./io/fd.cc
+cfn=(2) Close()
+calls=1 3
+* 100
+fe=(1)
+-1 2
+fl=(3)
+fn=(2)
+3 100
+fl=(4) /usr/include/string.h
+4 9
+"""
+    self.assertEqual(
+        dict(load_program().instructions_by_file(profile.splitlines(True))),
+        {"rpc/server.cc": 7, "base/clock.h": 7, "io/fd.cc": 100})
+
   def test_rows(self):
     with tempfile.TemporaryDirectory() as folder:
       file = os.path.join(folder, "cost.json")
