@@ -437,7 +437,7 @@ class Http2ConnectionCheck {
         break;
       case 5: {
         Metadata metadata;
-        metadata.Add("name", "value");
+        static_cast<void>(metadata.Add("name", "value"));
         static_cast<void>(
             wire->AddMetadata(how < 128 ? StreamWire::MetadataPlace::kInitial
                                         : StreamWire::MetadataPlace::kTrailing,

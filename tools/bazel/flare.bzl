@@ -1,5 +1,6 @@
 """Shared settings of this project's C++ targets."""
 
+load(":compile.bzl", "objects")
 load(":precompiled.bzl", "include_precompiled")
 
 # Where this file's repository lies: "", or "external/flare" for those who
@@ -142,6 +143,13 @@ def _outer_deps():
         "//conditions:default": [],
     })
 
+# What gcc warns of by the same options.
+_CLANG_WARNINGS = [
+    "-Wimplicit-fallthrough",
+    "-Wno-delete-non-abstract-non-virtual-dtor",
+    "-Wno-unused-lambda-capture",
+]
+
 def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apart = False, **kwargs):
     """A GoogleTest test, by default of the source file <name>.cc.
 
@@ -157,18 +165,36 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
         )
         srcs = [_as_one_source(name, srcs)]
         deps = deps + [":%s_parts" % name]
-    optimisation = "O1" if native.package_name() in _OPTIMISED_TESTS else "O0"
+    copts = COPTS + copts
+    deps = deps + [_ours("@system_libs//:gtest_main")]
+    optimised = native.package_name() in _OPTIMISED_TESTS
+    if not optimised:
+        # Clang takes half of gcc's time.
+        objects(
+            name = name + "_by_clang",
+            testonly = True,
+            srcs = srcs,
+            compiler = "/usr/bin/clang",
+            copts = copts + _CLANG_WARNINGS + ["-O0"] +
+                    include_precompiled("headers_by_clang"),
+            deps = deps + [_ours("//tools/bazel:headers_by_clang")],
+            tags = ["manual"],
+            visibility = ["//visibility:private"],
+        )
     native.cc_test(
         name = name,
-        srcs = srcs,
+        srcs = select({
+            _ours("//:plain_tests"): srcs,
+            "//conditions:default": srcs if optimised else [":%s_by_clang" % name],
+        }),
         # Optimising instrumented tests takes longer than running them.
-        copts = COPTS + select({
+        copts = copts + select({
             _ours("//:plain_tests"): _plain_copts(),
-            "//conditions:default": _test_copts(optimisation),
-        }) + copts,
-        deps = deps + [_ours("@system_libs//:gtest_main")] + select({
+            "//conditions:default": _test_copts("O1"),
+        }),
+        deps = deps + select({
             _ours("//:plain_tests"): [_ours("//tools/bazel:headers_O0")],
-            "//conditions:default": [_ours("//tools/bazel:headers_" + optimisation)],
+            "//conditions:default": [_ours("//tools/bazel:headers_O1")],
         }),
         size = size,
         **kwargs
