@@ -28,13 +28,13 @@
 
 namespace flare {
 
-// Not in the anonymous namespace: names that tests look for.
+// Outside the anonymous namespace: tests look for the names.
 namespace backtrace_test {
 
 constexpr int kAboveInner = __LINE__;
 [[gnu::noinline]] Backtrace Inner() {
   Backtrace backtrace = CurrentBacktrace();
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
   return backtrace;
 }
 
@@ -209,7 +209,7 @@ TEST(Backtrace, BadAddressesHaveNoName) {
 TEST(Backtrace, NamesFunctions) {
   EXPECT_EQ(FunctionName(reinterpret_cast<void*>(&backtrace_test::Outer)),
             "flare::backtrace_test::Outer()");
-  // Of a shared library, without debug information.
+  // A function of a shared library, without debug information.
   EXPECT_THAT(FunctionName(reinterpret_cast<void*>(&getppid)),
               HasSubstr("getppid"));
 }
@@ -396,7 +396,7 @@ TEST(ReadOwnMemory, SurvivesMemoryThatComesAndGoes) {
     EXPECT_TRUE(got == 0 || got == sizeof(word));
     EXPECT_EQ(word, 0U);
   }
-  stop.store(true, std::memory_order_relaxed);  // As above.
+  stop.store(true, std::memory_order_relaxed);  // relaxed: only to end.
   flipper.join();
   munmap(pages, page);
 }

@@ -1,4 +1,4 @@
-// What a message costs in buffers, apart from system calls.
+// The cost of a message in buffers, without system calls.
 
 #include <cstring>
 #include <string>

@@ -22,7 +22,7 @@ BufferBuilder::~BufferBuilder() {
 }
 
 void BufferBuilder::DisposeOfSpace() {
-  space_.cursor = start_;  // nobody refers to what was not sealed
+  space_.cursor = start_;  // nobody refers to the unsealed part
   if (IsBig(space_)) {
     space_.Drop();
   } else {

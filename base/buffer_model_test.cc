@@ -217,7 +217,7 @@ TEST(BufferModel, RandomOperationsMatchStrings) {
 }
 
 // Blocks are written by one thread while slices of them are read, shared and
-// dropped by others, and go to the pools of whoever drops them last.
+// dropped by others, and go to the pools of the thread that drops them last.
 TEST(BufferModel, SharedByThreads) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 3000;

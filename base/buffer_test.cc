@@ -242,7 +242,7 @@ TEST(Buffer, CompactIfSparse) {
   dense.CompactIfSparse();
   EXPECT_EQ(dense.SliceCount(), slices);
 
-  // What trickles in by single bytes between the reads of others.
+  // Single bytes trickle in between the reads of other connections.
   Buffer sparse;
   std::string model;
   for (int i = 0; i < 5000; ++i) {
@@ -257,7 +257,7 @@ TEST(Buffer, CompactIfSparse) {
 TEST(PacedCompaction, BoundsWhatGrows) {
   PacedCompaction compaction;
   Buffer buffer;
-  // Emptied in between, as an input is: what was looked at then says nothing.
+  // Emptied in between, as an input is: earlier looks say nothing.
   for (const std::size_t size : {300'000, 200, 50'000}) {
     std::string model;
     const std::string piece = Letters(10);

@@ -22,12 +22,12 @@ namespace flare {
 namespace {
 
 struct Mount {
-  std::string root;   // What of the hierarchy is mounted ...
+  std::string root;   // The mounted parts of the hierarchy ...
   std::string point;  // ... and where.
 };
 
 struct Mounts {
-  std::vector<Mount> v1;  // Of one controller.
+  std::vector<Mount> v1;  // One controller's mounts.
   std::vector<Mount> v2;
 };
 

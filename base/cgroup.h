@@ -16,10 +16,11 @@ namespace flare {
 // a handful of files: for start-up.
 std::optional<double> ReadCpuQuota(const std::string& root);
 
-// Bytes of memory that this process may use: the smallest of what its cgroup
-// and their ancestors allow (memory.max of version 2, memory.limit_in_bytes of
-// version 1), the machine's memory, and the limits of address space and data
-// (`ulimit -v`, `-d`). `root` as above; reads as many files.
+// Bytes of memory that this process may use: the smallest of the limits of its
+// cgroups and their ancestors (memory.max of version 2, memory.limit_in_bytes
+// of version 1), the machine's memory, and the limits of address space and data
+// (`ulimit -v`, `-d`). Files are looked up below `root` ("" for the system's
+// own). Reads a handful of files.
 std::uint64_t UsableMemory(const std::string& root);
 
 // Returns the content of the file; empty if it can't be read.

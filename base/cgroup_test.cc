@@ -103,7 +103,7 @@ TEST_F(ReadCpuQuotaTest, ContainersSeePartOfTheTree) {
   EXPECT_EQ(Read(), 7.0);
   Write("/sys/fs/cgroup/inner/cpu.max", "600000 100000\n");
   EXPECT_EQ(Read(), 6.0);
-  // Outside of what is mounted (and a name that only begins alike): the top.
+  // Outside of the mounted part (and a name that only begins alike): the top.
   Write("/proc/self/cgroup", "0::/docker/1234\n");
   EXPECT_EQ(Read(), 7.0);
 }

@@ -50,9 +50,9 @@ TEST(NowNs, NeverGoesBackWithinAThread) {
   EXPECT_GT(reads, 0);
 }
 
-// What follows begins when all loads before are done: NowNs() may be read ahead
-// of them, by more than the skew where threads fight for a cache line or the
-// kernel's clock is not in the cache.
+// The code behind it begins when all earlier loads are done: NowNs() may be
+// read ahead of them, by more than the skew where threads fight for a cache
+// line or the kernel's clock is not in the cache.
 void WaitForLoads() {
 #if defined(__x86_64__)
   __builtin_ia32_lfence();

@@ -212,7 +212,7 @@ class Lz4Decompressor {
   LZ4F_dctx* context_ = nullptr;
 };
 
-// LZ4F wants room for the worst case of each call, more than a block of ours.
+// LZ4F wants room for the worst case of each call, more than one of our blocks.
 class Lz4Compressor {
  public:
   static constexpr std::string_view kName = "lz4-frame";

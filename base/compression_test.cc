@@ -160,8 +160,8 @@ TEST_P(EachAlgorithm, GarbageIsAnError) {
   }
 }
 
-// Flipped bits never crash, never exceed the limit, and what has a checksum
-// or a magic number notices them.
+// Flipped bits never crash, never exceed the limit, and formats with a checksum
+// or a magic number notice them.
 TEST_P(EachAlgorithm, FlippedBits) {
   const std::string text = Sample(Kind::kText, 3000);
   const std::string packed = MustCompress(GetParam(), text);

@@ -7,8 +7,8 @@
 
 namespace flare {
 
-// Data written by different threads is kept this many bytes apart. (A constant
-// of ours: std::hardware_destructive_interference_size varies with compiler
+// Data written by different threads is kept this many bytes apart. (Our own
+// constant: std::hardware_destructive_interference_size varies with compiler
 // flags, which would make object layouts vary, too.)
 inline constexpr std::size_t kCacheLine = 64;
 

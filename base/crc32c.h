@@ -15,8 +15,7 @@
 
 namespace flare {
 
-// The checksum of what `crc` is the checksum of (0: of nothing), followed by
-// `data`.
+// Extends `crc`, the checksum of the bytes so far (0: no bytes), by `data`.
 std::uint32_t ExtendCrc32c(std::uint32_t crc, std::string_view data);
 
 // The fallback of ExtendCrc32c.

@@ -188,7 +188,7 @@ TEST(EndpointFromString, SurvivesRandomText) {
     for (char& c : text) c = kAlphabet[random() % kAlphabet.size()];
     const auto endpoint = EndpointFromString(text);
     if (!endpoint) continue;
-    // Not necessarily the same text (zeros, upper case), but the same address.
+    // The text may differ (zeros, upper case), the address may not.
     const auto again = EndpointFromString(endpoint->ToString());
     ASSERT_TRUE(again) << text;
     ASSERT_EQ(*again, *endpoint) << text;

@@ -26,9 +26,9 @@ bool ReturnOldFreeMemory();
 void ReturnAllFreeMemory();
 
 // For programs without the runtime: has jemalloc do the first by itself, on a
-// thread of its own that sleeps while there is nothing to return. Not in a
-// process that will fork and go on in the child, which doesn't have the thread.
-// False: the allocator has none.
+// thread of its own that sleeps while there is nothing to return. Don't use it
+// in a process that will fork and go on in the child, which doesn't have the
+// thread. False: the allocator has none.
 bool KeepReturningFreeMemory();
 
 // Memory of the process that the system holds in RAM; 0: unknown. One read of a

@@ -130,7 +130,7 @@ TEST(Futex, WakesNoMoreThanAskedFor) {
   std::vector<std::jthread> waiters;
   for (int i = 0; i < kWaiters; ++i) {
     waiters.emplace_back([&] {
-      // Not in a loop: what is counted are the wake-ups.
+      // Without a loop: the wake-ups are counted.
       if (FutexWait(&word, 0, kNoDeadline) == FutexResult::kWoken) ++returned;
     });
   }

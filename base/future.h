@@ -230,7 +230,7 @@ class Promise {
   void Break() {
     if (state_ != nullptr) RunFutureSteps(state_->BreakIfUnset());
   }
-  // The same, and it is a promise of nothing then.
+  // Drops the value; the promise is empty then.
   FutureStep Drop() {
     const auto state = std::move(state_);
     return state->BreakIfUnset();

@@ -52,7 +52,7 @@ TEST(WhenAll, TakesPointers) {
   EXPECT_EQ(*second, 2);
 }
 
-// Of no futures there is nothing to wait for; a vector of them may be empty.
+// Without futures there is nothing to wait for; a vector of them may be empty.
 template <class... Futures>
 concept CanWhenAll = requires(Futures... futures) {
   WhenAll(std::move(futures)...);

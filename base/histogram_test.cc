@@ -144,7 +144,7 @@ TEST(Histogram, RecordManyIsManyRecords) {
   Histogram one, many;
   for (int i = 0; i < 1000; ++i) one.Record(777'777);
   many.RecordMany(777'777, 1000);
-  many.RecordMany(1, 0);  // Not seen at all, in the minimum neither.
+  many.RecordMany(1, 0);  // Absent from all results, even the minimum.
   EXPECT_EQ(one.ToString(), many.ToString());
   EXPECT_EQ(many.min(), 777'777);
 }

@@ -11,9 +11,8 @@
 //   IntrusiveQueue<Message, &Message::next> queue;  // singly linked, first in
 //   queue.PushBack(m);                              // first out
 //
-// An element that is to be in two lists at once derives from two nodes with
-// different tags: struct Call : IntrusiveListNode<ByTime>, ... and
-// IntrusiveList<Call, ByTime>.
+// An element of two lists at once derives from two nodes with different tags:
+// struct Call : IntrusiveListNode<ByTime>, ... and IntrusiveList<Call, ByTime>.
 
 #ifndef FLARE_BASE_INTRUSIVE_LIST_H_
 #define FLARE_BASE_INTRUSIVE_LIST_H_

@@ -85,7 +85,7 @@ class LogQueue {
   std::condition_variable_any filled_;
   std::condition_variable_any written_;
   std::deque<Line> lines_ FLARE_GUARDED_BY(lock_);
-  std::size_t bytes_ FLARE_GUARDED_BY(lock_) = 0;  // Of lines_.
+  std::size_t bytes_ FLARE_GUARDED_BY(lock_) = 0;  // The size of lines_.
   int stops_ FLARE_GUARDED_BY(lock_) = 0;       // Callers of Stop() that wait.
   bool stuck_ FLARE_GUARDED_BY(lock_) = false;  // Flush() has waited in vain.
   std::uint64_t pushed_ FLARE_GUARDED_BY(lock_) = 0;
@@ -93,7 +93,7 @@ class LogQueue {
   bool running_ FLARE_GUARDED_BY(lock_) = false;  // The thread, detached.
 
   std::atomic<std::uint64_t> lost_{0};
-  std::uint64_t reported_ = 0;  // Of lost_; the thread's own.
+  std::uint64_t reported_ = 0;  // The thread's own part of lost_.
 };
 
 }  // namespace flare

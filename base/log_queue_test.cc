@@ -60,7 +60,7 @@ struct SlowLog {
   }
 };
 
-// A sink for what the queue itself says.
+// A sink for the queue's own messages.
 class Warnings final : public google::LogSink {
  public:
   Warnings() { google::AddLogSink(this); }
@@ -83,7 +83,7 @@ class Warnings final : public google::LogSink {
   std::vector<std::string> lines_ FLARE_GUARDED_BY(lock_);
 };
 
-// They live for ever, and may be found by who looks for leaks.
+// They live for ever, and may be found by a leak checker.
 LogQueue& NewQueue() {
   static auto* const queues = new std::vector<LogQueue*>();
   queues->push_back(new LogQueue("the test", &SlowLog::Write));

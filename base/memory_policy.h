@@ -12,9 +12,9 @@
 namespace flare {
 
 // Pages of [address, address + bytes) that are touched from now on come from
-// `node` as long as it has some left, whoever touches them. `address` is that
-// of a page. Errors: EINVAL if there is no such node or it has no memory;
-// ENOSYS or EPERM where the kernel or a sandbox has no memory policies.
+// `node` as long as it has some left, whichever thread touches them. `address`
+// is that of a page. Errors: EINVAL if there is no such node or it has no
+// memory; ENOSYS or EPERM where the kernel or a sandbox has no memory policies.
 Status PreferMemoryOf(int node, void* address, std::size_t bytes);
 
 // The node that the page at `address` lies on. nullopt if it has never been

@@ -33,7 +33,7 @@ class Pages {
   char* const low_;
 };
 
-// A node with memory: the one that something of ours lies on. -1: the system
+// A node with memory: the one that holds some of our memory. -1: the system
 // doesn't say (a sandbox, an emulator).
 int SomeMemoryNode() {
   static char* const touched = new char[1]();

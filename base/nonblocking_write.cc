@@ -55,7 +55,7 @@ ssize_t WriteNonBlocking(int fd, std::string_view data) noexcept {
   }
   const int own = OpenNonBlocking(fd);
   if (own < 0) {
-    // A pipe without a reader can't be opened, nor make a write wait.
+    // A pipe without a reader can't be opened and makes no write wait.
     if (errno == ENXIO) return ::write(fd, data.data(), data.size());
     errno = ENOTSUP;
     return -1;

@@ -171,7 +171,8 @@ TEST(ObjectPool, Stress) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 10000;
   std::mutex mutex;
-  std::deque<Stressed*> market;  // Put by others than who got them.
+  // Returned by other threads than the ones that got them.
+  std::deque<Stressed*> market;
   std::vector<std::thread> threads;
   std::atomic<int> shared = 0;
   for (int t = 0; t < kThreads; ++t) {

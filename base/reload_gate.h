@@ -1,5 +1,5 @@
-// Says who looks whether a file has changed: one thread at a time, and only if
-// the last look was an interval ago.
+// Decides which thread looks for changes of a file: one thread at a time, and
+// only if the last look was an interval ago.
 //
 //   if (const ReloadGate::Turn turn = gate.TryEnter()) {
 //     ...                                  // Nobody else is here.
@@ -49,7 +49,7 @@ class ReloadGate {
     if (now_ns < next_ns_.load(std::memory_order_relaxed)) return Turn(nullptr);
     // acquire: pairs with the release of the turn before.
     if (held_.exchange(true, std::memory_order_acquire)) return Turn(nullptr);
-    // relaxed: as above.
+    // relaxed: a time that orders nothing.
     next_ns_.store(SaturatingAdd(now_ns, interval_ns_),
                    std::memory_order_relaxed);
     return Turn(&held_);

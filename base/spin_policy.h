@@ -48,9 +48,9 @@ class SpinPolicy {
         interval_ns_(interval_ns),
         taken_limit_ns_(limit_ns) {}
 
-  // Waits until `deadline_ns` (NowNs()) for what sleep(until) brings, another
-  // number than 0, which it returns by then; sleep(0) only looks. 0: don't
-  // wait. The thread's timers should be exact (PR_SET_TIMERSLACK).
+  // Waits until `deadline_ns` (NowNs()) for the result of sleep(until): a
+  // number other than 0, which it returns by then; sleep(0) only looks. 0:
+  // don't wait. The thread's timers should be exact (PR_SET_TIMERSLACK).
   template <class SleepUntil>
   int Wait(std::int64_t deadline_ns, SleepUntil&& sleep) {
     if (deadline_ns == 0) return sleep(0);
@@ -75,7 +75,7 @@ class SpinPolicy {
   bool ShouldSpin() {
     if (most_ns_ == 0 || batch_ > kLargeBatch) return false;
     if (!backoff_.ShouldTry()) return false;
-    // Some sleeps have to be, to know what they bring.
+    // Samples some sleeps, to know their results.
     return ++asked_ % kSampleEvery != 0;
   }
   void Found() { backoff_.Succeeded(); }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kLimitNs = 1'000'000;
 
-// Of the next `n` sleeps, before how many it would look around.
+// For the next `n` sleeps: how many of them it would look around before.
 template <class Outcome>
 int CountSpins(SpinPolicy* policy, int n, Outcome&& outcome) {
   int spins = 0;
@@ -33,7 +33,7 @@ TEST(SpinPolicyTest, NeverWithoutALimit) {
   EXPECT_EQ(CountFinds(&policy, 100), 0);
 }
 
-// But for a sample of sleeps.
+// Except in a sample of sleeps.
 TEST(SpinPolicyTest, AlmostAlwaysWhileItFindsSomething) {
   SpinPolicy policy(kLimitNs);
   EXPECT_EQ(CountFinds(&policy, 6400), 6300);
@@ -112,7 +112,7 @@ TEST(SpinPolicyTest, DeadlinesProveNothing) {
   EXPECT_TRUE(policy.ShouldSpin());
 }
 
-// Twice what waking up takes, between 20 us and what it was given.
+// Twice the time of a wake-up, between 20 us and the given limit.
 TEST(SpinPolicyTest, LearnsForHowLong) {
   SpinPolicy policy(100'000);
   EXPECT_EQ(policy.limit_ns(true), 100'000);
@@ -136,7 +136,8 @@ TEST(SpinPolicyTest, LearnsForHowLong) {
   EXPECT_LE(policy.limit_ns(true), 55'000);
 }
 
-// Who looks for 10 us has not had the CPU all the time, for all it knows.
+// A thread that looks for 10 us has not had the CPU all the time, for all it
+// knows.
 TEST(SpinPolicyTest, NotForLongWhereOthersWantTheCpu) {
   SpinPolicy policy(60'000'000'000);
   for (int i = 0; i < 200; ++i) policy.Overslept(0);
@@ -188,7 +189,7 @@ TEST(SpinPolicyTest, WhatComesMeanwhileIsReturned) {
   for (int i = 0; i < 20; ++i) policy.Slept(3);
   EXPECT_EQ(policy.Wait(kNoDeadline, [](std::int64_t) { return 3; }), 3);
   EXPECT_EQ(policy.limit_ns(true), 100'000);
-  // Nor is anything learned, or waited for, by who only looks.
+  // A thread that only looks learns nothing and doesn't wait.
   EXPECT_EQ(
       policy.Wait(0, [](std::int64_t until) { return until == 0 ? 0 : 1; }), 0);
 }

@@ -60,7 +60,8 @@ TEST(Trim, TakesWhiteSpaceOffBothEnds) {
   EXPECT_EQ(Trim("a"), "a");
   EXPECT_EQ(Trim(" \v\f "), "");
   EXPECT_EQ(Trim(""), "");
-  EXPECT_EQ(Trim("\xa0x"), "\xa0x");  // Not ASCII: left alone.
+  // Other characters than ASCII are left alone.
+  EXPECT_EQ(Trim("\xa0x"), "\xa0x");
 }
 
 TEST(Case, ChangesAsciiLettersOnly) {

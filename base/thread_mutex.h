@@ -1,8 +1,8 @@
-// A mutex that blocks the thread, for what plain threads and libraries need,
-// or for sections that never block a fiber. It is a std::mutex that can be
-// checked: a fiber that is suspended while its thread holds one would keep the
-// other fibers of that thread out, and later unlock it on another thread. With
-// the check on, the runtime reports such a fiber with both backtraces, of the
+// A mutex that blocks the thread, for plain threads and libraries, or for
+// sections that never block a fiber. It is a std::mutex that can be checked: a
+// fiber that is suspended while its thread holds one would keep the other
+// fibers of that thread out, and later unlock it on another thread. With the
+// check on, the runtime reports such a fiber with both backtraces, of the
 // locking and of the suspension (--flare_fiber_check_thread_locks).
 //
 //   ThreadMutex lock_;

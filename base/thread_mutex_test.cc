@@ -9,13 +9,13 @@
 
 namespace flare {
 
-// Not in the anonymous namespace: a name that tests look for.
+// Outside the anonymous namespace: tests look for the name.
 namespace thread_mutex_test {
 
 [[gnu::noinline]] void LockHere(ThreadMutex* mutex)
     FLARE_NO_THREAD_SAFETY_ANALYSIS {
   mutex->lock();
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
 }
 
 }  // namespace thread_mutex_test

@@ -50,7 +50,7 @@ TEST(ParseCpuList, NegativeNumbersCountFromTheEnd) {
   EXPECT_EQ(*ParseCpuList("-3--1", 8), (Cpus{5, 6, 7}));
   EXPECT_EQ(*ParseCpuList("6--1", 8), (Cpus{6, 7}));
   EXPECT_EQ(*ParseCpuList("-8-1", 8), (Cpus{0, 1}));
-  EXPECT_EQ(ParseCpuList("-1")->size(), 1u);  // Of this machine.
+  EXPECT_EQ(ParseCpuList("-1")->size(), 1u);  // This machine's.
 }
 
 TEST(ParseCpuList, RefusesTheRest) {

@@ -209,7 +209,8 @@ void LeaveIfStuck(int status, void*) {
 void PrepareOnce() {
   static const bool prepared = [] {
     pthread_atfork(nullptr, nullptr, [] {
-      in_forked_child.store(true, std::memory_order_relaxed);  // As above.
+      // relaxed: orders nothing.
+      in_forked_child.store(true, std::memory_order_relaxed);
     });
     ::on_exit(&LeaveIfStuck, nullptr);
     return true;

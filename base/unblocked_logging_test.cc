@@ -107,8 +107,9 @@ TEST_F(UnblockedLoggingTest, NobodyWaitsForAFullPipe) {
   const std::uint64_t lost = LostLogLines() - lost_before;
   EXPECT_GT(lost, 2000u);
   EXPECT_LT(lost, 3500u);
-  // Now somebody reads, and gets what there was room for, whole and in order.
-  // Not just the first ones: the writer may take the first off a full queue.
+  // Now somebody reads, and gets the lines that there was room for, whole and
+  // in order. These may be later ones: the writer may take the first off a full
+  // queue.
   const std::string all = pipe.ReadUntil("lines of the log were lost");
   EXPECT_NE(all.find(std::to_string(lost) + " lines of the log were lost"),
             std::string::npos);
@@ -249,7 +250,7 @@ TEST_F(UnblockedLoggingTest, FilesAreWritten) {
   EXPECT_EXIT(std::exit(LogToFile()), ::testing::ExitedWithCode(0), "");
 }
 
-// Flushing must not make a file of what is logged to stderr only.
+// Flushing must not create a file for lines that go to stderr only.
 int FlushWithoutFile() {
   google::InitGoogleLogging("test");
   const std::string path =

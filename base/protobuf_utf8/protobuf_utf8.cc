@@ -13,8 +13,8 @@
 
 #include "flare/base/ascii.h"
 
-// google::protobuf::internal::IsStructurallyValidUTF8(const char*, int): what
-// the linker calls the original, and what it takes instead.
+// google::protobuf::internal::IsStructurallyValidUTF8(const char*, int): the
+// linker's name for the original, and its replacement.
 bool CheckOfProtobuf(const char* text, int size) asm(
     "__real__ZN6google8protobuf8internal23IsStructurallyValidUTF8EPKci");
 bool CheckInstead(const char* text, int size) asm(

@@ -1,4 +1,4 @@
-// What programs that are shipped are linked with, beside protobuf's own check,
+// The check that shipped programs are linked with, beside protobuf's own check,
 // which this program calls by the name that the linker would give it.
 
 #include <google/protobuf/stubs/common.h>

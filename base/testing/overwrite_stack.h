@@ -1,4 +1,4 @@
-// For tests of what must not be touched any more once a function has returned.
+// For tests of memory that must stay untouched once a function has returned.
 
 #ifndef FLARE_BASE_TESTING_OVERWRITE_STACK_H_
 #define FLARE_BASE_TESTING_OVERWRITE_STACK_H_
