@@ -51,7 +51,7 @@ struct FiberSnapshot {
   // The call that it works for: "example.Echo.Echo of 127.0.0.1:5, 0.123 s".
   // Empty if there is none, or it is just changing.
   std::string works_for;
-  Backtrace backtrace;  // Of suspended ones.
+  Backtrace backtrace;  // Empty unless suspended.
 };
 
 // Names the fiber's task: the function given to Submit(), or the closure given

@@ -101,7 +101,7 @@ struct RuntimeStatistics {
   std::uint64_t polls = 0;             // Calls of Poller::Poll.
   std::uint64_t overflows = 0;         // Run queues that spilled.
   std::uint64_t stuck_reports = 0;     // Tasks that held a worker too long.
-  std::uint64_t blocking_threads = 0;  // Of blocking regions, now.
+  std::uint64_t blocking_threads = 0;  // Threads in blocking regions, now.
   std::uint64_t stacks = 0;            // In use now, spare ones included.
   std::uint64_t stack_shortages = 0;   // Workers that could get no spare one.
   std::uint64_t tasks_aside = 0;       // Waiting for a stack now.

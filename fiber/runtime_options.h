@@ -45,7 +45,8 @@ struct RuntimeOptions {
   std::chrono::nanoseconds stack_idle = std::chrono::seconds(10);
   // Free memory of the general allocator is returned to the system when no task
   // has run for so long, and before if it has been free for long or few tasks
-  // run (memory_watch.h). Of jemalloc and glibc. 0: when the allocator likes.
+  // run (memory_watch.h). Works with jemalloc and glibc. 0: when the allocator
+  // likes.
   std::chrono::nanoseconds heap_idle = std::chrono::seconds(10);
   // Records how deep stacks get (stack_profile.h), at 1 to 3 us per task.
   bool stack_profile = false;

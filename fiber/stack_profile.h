@@ -28,7 +28,7 @@ struct StackProfileEntry {
   Task::Run entry = nullptr;
   std::string name;  // EntryName() in fiber_list.h.
   std::size_t max_bytes =
-      0;                    // Of the deepest; what the runtime needs included.
+      0;                    // The deepest stack's, with the runtime's own part.
   std::uint64_t tasks = 0;  // That have ended.
 };
 

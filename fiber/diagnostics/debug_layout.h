@@ -1,7 +1,7 @@
-// What one must know to find all fibers in memory, from inside (fiber_list.h)
-// or outside (tools/gdb_fibers.py, in a live process or a core file): where the
-// stacks are, and where on each its carrier keeps what it tells about the
-// fiber.
+// The layout by which all fibers are found in memory, from inside
+// (fiber_list.h) or outside (tools/gdb_fibers.py, in a live process or a core
+// file): where the stacks are, and where on each its carrier keeps the fiber's
+// description.
 //
 // Nothing here costs anything per fiber: whether a stack holds a suspended
 // fiber is read from the stack itself.
@@ -27,7 +27,7 @@ struct DebugLayout {
   std::uint64_t version;
   StackRegion* const* regions;  // Where the first one's address is.
   std::uint64_t carrier_bytes;  // A carrier starts so far below a stack's end.
-  Task::Run resume_function;    // What `resume_run` holds in a carrier.
+  Task::Run resume_function;    // The value of `resume_run` in a carrier.
   std::uint64_t resume_run;
   std::uint64_t resume_carrier;  // The carrier's own address.
   std::uint64_t stack_pointer;
@@ -41,7 +41,7 @@ struct DebugLayout {
 };
 extern "C" const DebugLayout flare_debug_layout;
 
-// A copy of what a carrier tells about its fiber.
+// A copy of a carrier's description of its fiber.
 struct CarrierView {
   std::uint64_t fiber_id = 0;
   Task::Run entry = nullptr;
@@ -55,9 +55,9 @@ struct CarrierView {
   friend bool operator==(const CarrierView&, const CarrierView&);
 };
 
-// Reads the carrier that would be at `place`, whoever uses that memory now.
-// False: there is none. Never faults; what it finds may be torn if the carrier
-// runs meanwhile. One system call.
+// Reads the carrier that would be at `place`, even if that memory has another
+// use now. False: there is none. Never faults; the copy may be torn if the
+// carrier runs meanwhile. One system call.
 bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept;
 
 // The text at `name`, which should be a literal but may be anything; 63 bytes

@@ -101,7 +101,7 @@ TEST(StackRegions, MayBeListedWhileTheyComeAndGo) {
       EXPECT_NE(region.owner, nullptr);
     }
   }
-  stop.store(true, std::memory_order_relaxed);  // As above.
+  stop.store(true, std::memory_order_relaxed);  // relaxed: only to end.
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -70,7 +70,8 @@ FiberSnapshot Describe(std::uintptr_t place, const CarrierView& view) {
   return fiber;
 }
 
-// Of the fiber suspended at `stack_pointer`, below its carrier at `place`.
+// The backtrace of the fiber suspended at `stack_pointer`, below its carrier at
+// `place`.
 Backtrace WalkSuspended(std::uintptr_t stack_pointer, std::uintptr_t place,
                         std::vector<char>* buffer) {
   buffer->resize(
@@ -113,7 +114,8 @@ bool IsClosure(const std::string& name) {
   return name.compare(0, kClosure.size(), kClosure) == 0;
 }
 
-// Of "flare::fiber::ClosureTask<F>::...", F: what is between the brackets.
+// Returns F of "flare::fiber::ClosureTask<F>::...", the part between the
+// brackets.
 std::string ClosureOf(const std::string& name) {
   int depth = 1;
   std::size_t at = kClosure.size();
@@ -156,7 +158,7 @@ struct Gathered {
   std::size_t count = 0;
   std::int64_t least_ns = 0;
   std::int64_t most_ns = 0;
-  std::string names;  // Of the first few.
+  std::string names;  // The names of the first few.
 
   void Add(const FiberSnapshot& fiber) {
     least_ns = count == 0 ? fiber.suspended_ns

@@ -30,12 +30,12 @@
 
 namespace flare::fiber {
 
-// Not in the anonymous namespace: names that tests look for.
+// Outside the anonymous namespace: tests look for the names.
 namespace fiber_list_test {
 
 [[gnu::noinline]] void WaitInside(Event* event) {
   event->Wait();
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
 }
 
 [[gnu::noinline]] void WaitOutside(Event* event) {
@@ -208,7 +208,7 @@ TEST_P(FiberListTest, NamesTheEntry) {
   const std::vector<FiberSnapshot> found = AwaitSuspended("entry", 1);
   const std::string name = EntryName(found[0].entry);
   EXPECT_THAT(name, HasSubstr("NamesTheEntry"));
-  // What a lambda is called depends on the compiler.
+  // The name of a lambda depends on the compiler.
   EXPECT_THAT(name, AnyOf(HasSubstr("{lambda()#1}"), HasSubstr("$_")));
   EXPECT_THAT(name, Not(HasSubstr("ClosureTask")));
   EXPECT_EQ(EntryName(nullptr), "none");
@@ -345,7 +345,7 @@ TEST_P(FiberListTest, StandsFibersThatDoNotStandStill) {
   AwaitEnd("busy");
 }
 
-// One suspension each, so that what is said of it stays true as long as it is.
+// One suspension each, so that its description stays true while it lasts.
 void SuspendOnce(const char* name, void (*wait)()) {
   this_fiber::SetName(name);
   this_fiber::GetId();

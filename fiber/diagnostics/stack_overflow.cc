@@ -27,12 +27,12 @@ namespace flare::fiber {
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 namespace {
 
-// Symbols are looked up on it, and a handler of before may be called on it.
-// Only what is used of it takes memory.
+// Symbols are looked up on it, and an earlier handler may be called on it. Only
+// its touched part takes memory.
 constexpr std::size_t kSignalStackBytes = 256 << 10;
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
-// What was in effect before. Written before the handler is installed.
+// The actions in effect before. Written before the handler is installed.
 struct sigaction previous_actions[2];
 
 struct sigaction* PreviousOf(int signal) {
@@ -113,14 +113,14 @@ void Handle(int signal, siginfo_t* info, void* context) {
     return;
   }
   if (info->si_code <= 0 && before->sa_handler == SIG_IGN) return;
-  // As by default: a fault happens again; what was sent is sent again, and
-  // arrives on return.
+  // Like the default action: a fault happens again; a sent signal is sent
+  // again, and arrives on return.
   sigaction(signal, before, nullptr);
   if (info->si_code <= 0) raise(signal);
   errno = saved_errno;
 }
 
-// Of one thread.
+// One thread's stack for signals.
 class SignalStack {
  public:
   SignalStack() {

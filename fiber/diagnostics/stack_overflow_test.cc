@@ -69,7 +69,7 @@ TEST_F(StackOverflowDeathTest, NamesTheFiberAndWhereItWas) {
 
 // The caller of the recursion, which tells it from others.
 [[gnu::noinline]] std::uint64_t BeginToRecurse() {
-  return RecurseWithoutEnd(0) + 1;  // Not a tail call.
+  return RecurseWithoutEnd(0) + 1;  // Prevents a tail call.
 }
 
 TEST_F(StackOverflowDeathTest, ShowsTheOutermostFrames) {
@@ -117,7 +117,7 @@ TEST_F(StackOverflowDeathTest, InABlockingRegion) {
               ::testing::KilledBySignal(SIGSEGV), "overflowed its stack");
 }
 
-// What isn't an overflow is none.
+// Other faults are not taken for overflows.
 TEST_F(StackOverflowDeathTest, OtherFaultsDieAsBefore) {
   EXPECT_EXIT(OnFiber(WriteNowhere), ::testing::KilledBySignal(SIGSEGV),
               "^[^*]*$");

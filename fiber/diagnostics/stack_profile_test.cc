@@ -18,7 +18,7 @@
 namespace flare::fiber {
 namespace {
 
-// What a frame and the look at it may add.
+// The most that a frame and the look at it may add.
 constexpr std::size_t kSlack = 6144;
 
 template <std::size_t kBytes>
@@ -77,7 +77,7 @@ TEST(StackProfileTest, NothingUnlessAskedFor) {
 TEST(StackProfileTest, EachFunctionHasItsDepth) {
   for (const int workers : {1, 4}) {
     Start(true, workers);
-    // The deepest first: what it leaves must not be taken for the others'.
+    // The deepest first: its traces must not be taken for the others'.
     RunJobs<Job<60000, true>>(20);
     RunJobs<Job<30000, false>>(20);
     RunJobs<Job<8000, true>>(20);

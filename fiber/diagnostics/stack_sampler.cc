@@ -79,8 +79,8 @@ void StartStackSampler() {
   if (installed++ != 0) return;
   struct sigaction now;
   CHECK_EQ(sigaction(kSignal, nullptr, &now), 0);
-  // Who came after us and stayed goes on to call ours: were theirs our previous
-  // one, they would call each other for ever.
+  // A handler that was installed after ours and stayed goes on to call ours:
+  // were theirs our previous one, they would call each other for ever.
   if (left_behind && IsHandler(now)) return;
   previous_action = now;
   struct sigaction action = {};

@@ -15,7 +15,7 @@
 
 namespace flare::fiber {
 
-// Not in the anonymous namespace: a name that tests look for.
+// Outside the anonymous namespace: tests look for the name.
 namespace stack_sampler_test {
 
 [[gnu::noinline]] void ComputeUntil(const std::atomic<bool>* stop) {
@@ -150,7 +150,7 @@ TEST(StackSampler, LeavesOthersTheirSignals) {
   ASSERT_EQ(sigaction(SIGURG, &before, nullptr), 0);
 }
 
-struct sigaction ours;  // What `Chained` was installed over.
+struct sigaction ours;  // The action that `Chained` replaced.
 
 void Chained(int signal, siginfo_t* info, void* context) {
   foreign.fetch_add(1);

@@ -75,7 +75,7 @@ StuckWatch::StuckWatch(const std::vector<SchedulingGroup*>& groups,
 StuckWatch::~StuckWatch() = default;
 
 void StuckWatch::Start() {
-  StartStackSampler();  // What the thread samples with.
+  StartStackSampler();  // For the samples of the thread.
   try {
     thread_.Start([this] { Main(); });
   } catch (const std::system_error&) {

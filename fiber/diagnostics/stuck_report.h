@@ -44,7 +44,7 @@ struct StuckReport {
                                 // fiber_list.h.
   Backtrace backtrace;          // May be empty, see above.
 
-  // What goes to the log.
+  // The text for the log.
   std::string ToString() const;
 };
 
@@ -79,7 +79,7 @@ class StuckWatch {
   bool asleep() const noexcept { return thread_.asleep(); }
 
  private:
-  // What a worker was last seen doing.
+  // The last known activity of a worker.
   struct Sample {
     bool valid = false;
     bool reported = false;

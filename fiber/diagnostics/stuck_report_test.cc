@@ -29,7 +29,7 @@
 
 namespace flare::fiber {
 
-// Not in the anonymous namespace: names that tests look for.
+// Outside the anonymous namespace: tests look for the names.
 namespace stuck_report_test {
 
 [[gnu::noinline]] void ComputeUntil(const std::atomic<bool>* stop) {
@@ -42,7 +42,7 @@ namespace stuck_report_test {
   char byte;
   while (read(fd, &byte, 1) != 1) {
   }
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
 }
 
 // Its variable's initialiser suspends the fiber until `go`.
@@ -155,7 +155,8 @@ class StuckReportTest : public ::testing::Test {
   }
 
   struct Round {
-    bool reported = false;   // Was there a report of what has turns ...
+    // Was there a report of a thread that has turns ...
+    bool reported = false;
     bool all_short = false;  // ... that were short?
   };
   // Is there none? Where turns were long, `round` can't tell and is tried
@@ -241,7 +242,8 @@ TEST_F(StuckReportTest, ShowsSystemCallsAndRestartsThem) {
   Fiber fiber([&] {
     BeginNamed("reading");
     char byte;
-    EXPECT_EQ(read(ends[0], &byte, 1), 1);  // Not -1, EINTR.
+    // The call isn't interrupted (-1, EINTR).
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);
     stuck_report_test::ReadPipe(ends[0]);
   });
   const StuckReport first = Await("reading");
@@ -296,7 +298,7 @@ TEST_F(StuckReportTest, LeavesShortTasksAlone) {
       }
     });
     Await("long");
-    // Whoever takes the other one for long, too, has begun to do so later.
+    // The thread that holds the other one for long, too, began later.
     std::this_thread::sleep_for(kThreshold);
     stop.store(true, std::memory_order_relaxed);  // Only to end.
     fiber.join();

@@ -1,5 +1,5 @@
 // An exception that leaves a fiber's function ends the process, as it does for
-// threads. This says which fiber it was, what was thrown, and from where:
+// threads. This logs the fiber, the exception, and the place of the throw:
 //
 //   E ... an exception left fiber "resize", id 12, entry ..., on worker 0/3:
 //   std::runtime_error: no such picture. Thrown here:

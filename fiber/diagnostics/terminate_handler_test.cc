@@ -18,7 +18,7 @@
 
 namespace flare::fiber {
 
-// Not in the anonymous namespace: names that tests look for.
+// Outside the anonymous namespace: tests look for the names.
 namespace terminate_handler_test {
 
 struct Custom {};
@@ -30,7 +30,7 @@ struct Custom {};
 [[gnu::noinline]] void ThrowAfterSuspension() {
   this_fiber::Yield();
   ThrowRuntimeError();
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
 }
 
 }  // namespace terminate_handler_test

@@ -38,8 +38,8 @@ bool IsOnStackOf(const Carrier& fiber) {
          here < fiber.low() + fiber.stacks()->stack_size();
 }
 
-// Of a thread that fibers run on. Frames of the fiber may be gone by now, its
-// carrier isn't.
+// Runs at the exit of a thread that fibers run on. Frames of the fiber may be
+// gone by now, its carrier isn't.
 void OnThreadExit() {
   if (IsForkedChild()) return;
   const Carrier* const fiber = CurrentFiber();

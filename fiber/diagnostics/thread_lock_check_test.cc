@@ -17,13 +17,13 @@
 
 namespace flare::fiber {
 
-// Not in the anonymous namespace: names that tests look for.
+// Outside the anonymous namespace: tests look for the names.
 namespace thread_lock_check_test {
 
 [[gnu::noinline]] void LockHere(ThreadMutex* mutex)
     FLARE_NO_THREAD_SAFETY_ANALYSIS {
   mutex->lock();
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
 }
 
 [[gnu::noinline]] void SuspendHere() {
@@ -40,7 +40,7 @@ using ::testing::HasSubstr;
 using thread_lock_check_test::LockHere;
 using thread_lock_check_test::SuspendHere;
 
-// Gathers what is logged as an error.
+// Gathers logged errors.
 class ErrorLog : public google::LogSink {
  public:
   ErrorLog() { google::AddLogSink(this); }

@@ -160,7 +160,8 @@ void BlockingPool::Run(BlockingVisit* visit) {
       thread = idle_;
       RemoveIdle(thread);
     } else if (live < limit_) {
-      live_.store(live + 1, std::memory_order_relaxed);  // As above.
+      // relaxed: under the lock.
+      live_.store(live + 1, std::memory_order_relaxed);
       number = started_++;
     } else {
       Queue(visit);

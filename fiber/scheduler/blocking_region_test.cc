@@ -301,8 +301,8 @@ TEST_P(BlockingRegionTest, ExceptionsLeaveIt) {
   }).join();
 }
 
-// A region in a handler, and one in a destructor during unwinding: what is
-// caught, and how many are on their way, belongs to the fiber.
+// A region in a handler, and one in a destructor during unwinding: the caught
+// exception and the number of those in flight belong to the fiber.
 TEST_P(BlockingRegionTest, ExceptionsAround) {
   struct OnUnwind {
     ~OnUnwind() {
@@ -328,7 +328,7 @@ TEST_P(BlockingRegionTest, ExceptionsAround) {
       } catch (const std::runtime_error&) {
         EXPECT_EQ(RunBlocking([] { return std::uncaught_exceptions(); }), 0);
         try {
-          RunBlocking([] { throw; });  // What is being handled, rethrown.
+          RunBlocking([] { throw; });  // The exception being handled, rethrown.
         } catch (const std::runtime_error& error) {
           EXPECT_EQ(error.what(), std::to_string(i));
         }
@@ -381,8 +381,8 @@ TEST_P(BlockingRegionTest, Stress) {
   EXPECT_EQ(counter, expected.load());
 }
 
-// The runtime's end with regions in it: waits for them, and for what their
-// fibers do after them.
+// The runtime's end with regions in it: waits for them, and for the later work
+// of their fibers.
 TEST_P(BlockingRegionTest, TerminateWaits) {
   constexpr int kRegions = 10;
   TerminateRuntime();

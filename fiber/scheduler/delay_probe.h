@@ -34,7 +34,7 @@ class DelayProbe : public Task {
 
   ConcurrentHistogram* const delays_;
   std::int64_t queued_at_ns_ = 0;
-  std::int64_t next_at_ns_ = 0;  // Not before this.
+  std::int64_t next_at_ns_ = 0;  // The next start is at this time or later.
   std::atomic<bool> queued_{false};
 };
 

@@ -1,5 +1,5 @@
-// Exceptions and suspensions: what is being handled, and how many are in
-// flight, belongs to the fiber and goes with it to other workers [C4].
+// Exceptions and suspensions: the handled exception and the number of those in
+// flight belong to the fiber and go with it to other workers [C4].
 #include <atomic>
 #include <chrono>
 #include <exception>

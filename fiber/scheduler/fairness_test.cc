@@ -190,7 +190,7 @@ class EndlessTasks {
 };
 
 // More of them than are worth keeping leave the ring without room for good.
-// What comes from outside is run nevertheless, for any length of theirs.
+// Tasks from outside run nevertheless, however long the others take.
 TEST(FairnessToOthersTest, AFullRingStarvesNobody) {
   RuntimeOptions options;
   options.concurrency = 1;

@@ -56,8 +56,9 @@ TEST_P(FiberLocalTest, ThreadsHaveTheirOwn) {
   EXPECT_EQ(counted.use_count(), 1);
 }
 
-// Destructors of thread-locals and statics run after the end of what the thread
-// had: they find nothing of it, and what they make ends with the thread.
+// Destructors of thread-locals and statics run after the end of the thread's
+// values: they find none of these, and values that they make end with the
+// thread.
 FiberLocal<std::shared_ptr<int>>* LateLocal() {
   static auto* const local = new FiberLocal<std::shared_ptr<int>>();
   return local;
@@ -171,7 +172,7 @@ TEST_P(FiberLocalTest, ValuesOutliveTheirFiberLocal) {
       *local = counted;
     }
     EXPECT_EQ(counted.use_count(), 2);
-    FiberLocal<std::shared_ptr<int>> other;  // Not the same slot.
+    FiberLocal<std::shared_ptr<int>> other;  // Gets another slot.
     EXPECT_EQ(*other, nullptr);
   }).join();
   EXPECT_EQ(counted.use_count(), 1);

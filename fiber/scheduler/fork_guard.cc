@@ -80,7 +80,8 @@ void ArmForkGuard(void (*forget)()) {
 }
 
 void DisarmForkGuard() {
-  forget_runtime.store(nullptr, std::memory_order_relaxed);  // As above.
+  // relaxed: a fork that races with the runtime's end may be either.
+  forget_runtime.store(nullptr, std::memory_order_relaxed);
 }
 
 bool IsForkedChild() noexcept {

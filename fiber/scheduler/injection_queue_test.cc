@@ -81,7 +81,7 @@ TEST_F(InjectionQueueTest, WhatIsMovedComesLast) {
   EXPECT_TRUE(queue_.empty());
 }
 
-// By who looks into both, as the shutdown does.
+// A reader of both, such as the shutdown, sees them.
 TEST_F(InjectionQueueTest, WhatIsMovedIsSeenAllTheTime) {
   InjectionQueue from;
   from.Push(&tasks_[0]);

@@ -58,7 +58,7 @@ class MemoryWatch {
   void TrimStacks(std::int64_t now_ns);
   bool HasWarmStacks() const;
   void TrimHeap(std::int64_t now_ns);
-  // Of an allocator that doesn't know how old free memory is.
+  // For an allocator that doesn't know how old free memory is.
   void SearchHeap(std::int64_t now_ns);
   std::int64_t NextLook() const;
 

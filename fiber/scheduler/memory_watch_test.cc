@@ -47,7 +47,7 @@ constexpr bool kSanitized = false;
 #endif
 
 constexpr std::size_t kFibers = 64;
-constexpr std::size_t kPieces = 1024;  // Of each.
+constexpr std::size_t kPieces = 1024;  // Pieces of each kind.
 constexpr std::size_t kPieceBytes = 1024;
 constexpr std::size_t kBurstBytes = kFibers * kPieces * kPieceBytes;
 
@@ -183,7 +183,7 @@ TEST_F(MemoryWatchTest, ReturnsTheStacksOfABurstWithTheirPageTables) {
   }
 }
 
-// Not the runtime's own, whose workers poke it.
+// Another watch than the runtime's own, whose workers poke it.
 TEST_F(MemoryWatchTest, SleepsWhenNothingIsLeftAndNobodyRuns) {
   Start(milliseconds(0), milliseconds(0));
   std::vector<SchedulingGroup*> groups;

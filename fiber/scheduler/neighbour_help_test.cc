@@ -269,7 +269,7 @@ TEST_F(HelpTest, LongCallbacksOfANeighbourHoldUpNobody) {
   Latch ended(2);
   for (int held = 0; held < 2;) {
     Event started;
-    bool in_group = false;  // Not if it was helped already.
+    bool in_group = false;  // False if it was helped already.
     SpawnTo(0, [&, held] {
       const bool holds = GetCurrentSchedulingGroupIndex() == 0;
       in_group = holds;
@@ -347,7 +347,7 @@ TEST_F(HelpTest, StolenFibersAreResumed) {
   TerminateRuntime();
 }
 
-// Nothing is lost and nothing runs twice, whoever helps whom.
+// Nothing is lost and nothing runs twice, whichever group helps.
 TEST_F(HelpTest, ManyGroupsUnderRandomLoad) {
   OnTwoNodes();
   options_.concurrency = 8;
@@ -402,8 +402,8 @@ TEST_F(HelpTest, WithoutItGroupsAreExactlyThoseAskedFor) {
   TerminateRuntime();
 }
 
-// What waits for a group's events, such as the sending of replies, doesn't wait
-// for a task that blocks all of the group.
+// A task that waits for a group's events, such as the sending of replies,
+// doesn't wait for a task that blocks all of the group.
 TEST(NeighboursOfABlockedGroupTest, TakeWhatWaitsForItsEvents) {
   RuntimeOptions options;
   options.concurrency = 2;

@@ -177,7 +177,7 @@ inline look() { seen = injected }
 #endif
 
 #ifdef DEFERRED
-/* What somebody else takes meanwhile is that one's to run. */
+/* A task that somebody else takes meanwhile is that one's to run. */
 inline take_deferred() {
   d_step { taken = deferred; deferred = 0; ran = ran + taken }
 }

@@ -24,8 +24,8 @@
 namespace flare::fiber {
 namespace {
 
-// A stand-in for epoll: tasks "arrive" from any thread. Some of them rouse who
-// stands by, whether or not somebody is in Poll().
+// A replacement for epoll: tasks "arrive" from any thread. Some of them rouse
+// the standby, whether or not somebody is in Poll().
 class FakePoller : public Poller {
  public:
   ~FakePoller() override { EXPECT_FALSE(inside_.load()); }
@@ -252,7 +252,7 @@ TEST(RuntimeLifeTest, StopsAfterWhatIsQueued) {
   }
 }
 
-// What last tasks hand to other groups, back and forth, runs as well.
+// Tasks that last tasks hand to other groups, back and forth, run as well.
 TEST(RuntimeLifeTest, StopsAfterWhatGroupsHandToEachOther) {
   struct Hop {
     static void Go(std::atomic<int>* hops, int left) {

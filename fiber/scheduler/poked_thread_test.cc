@@ -11,7 +11,7 @@
 namespace flare::fiber {
 namespace {
 
-// Counts down what it is given.
+// Counts down its argument.
 class Worn {
  public:
   void Start() {

@@ -12,7 +12,7 @@
 // sleeping worker, or the watch, would need. So each hold is followed by one of
 // a pair of plain threads, where the holder wakes the other one itself, before
 // it spins. The runtime, which needs two wake-ups, may take three times as long
-// as that at the median, besides what it promises. A machine may be busier for
+// as that at the median, besides the promised time. A machine may be busier for
 // one than for the other, so there are several attempts. A runtime that doesn't
 // help has tasks wait until the holds are over, in all of them.
 #include <algorithm>
@@ -144,8 +144,8 @@ void Step(Hold* hold) {
 }
 
 struct Measured {
-  Histogram delays;          // Of the tasks behind holders.
-  Histogram wakes;           // Of plain threads.
+  Histogram delays;          // Delays of the tasks behind holders.
+  Histogram wakes;           // Wake-up times of plain threads.
   std::uint64_t helped = 0;  // Tasks that didn't wait for their holder's end.
   std::uint64_t watch_wakes = 0;
 
@@ -155,7 +155,7 @@ struct Measured {
   }
 };
 
-// One holder at a time; the other workers sleep, but for who helps, and those
+// One holder at a time; the other workers sleep, except the helper and those
 // that wait for the end, `blocked` in their tasks.
 Measured HoldAndMeasure(std::chrono::nanoseconds watch_period, int workers,
                         int blocked = 0) {
@@ -202,9 +202,9 @@ Measured HoldAndMeasure(std::chrono::nanoseconds watch_period, int workers,
 enum class Verdict { kKept, kBroken, kTooBusy };
 
 // Kept: in some attempt. Broken: in all of them, and clearly so: most tasks
-// waited until their holders' ends (what helps late has been held up itself),
-// and longer than threads wait for a CPU. Between these the machine was too
-// busy to say. `*seen`: what was.
+// waited until their holders' ends (a late helper has been held up itself), and
+// longer than threads wait for a CPU. Between these the machine was too busy to
+// say. `*seen` receives the times.
 Verdict Judge(std::chrono::nanoseconds watch_period, int workers, int attempts,
               std::string* seen, int blocked = 0) {
   bool broken = true;
@@ -261,8 +261,8 @@ TEST_P(PromiseTest, IsBrokenWithoutTheWatch) {
   EXPECT_EQ(verdict, Verdict::kBroken) << seen;
 }
 
-// What the test above is worth: without the watch the same tasks wait for as
-// long as they are held up.
+// Shows that HoldAndMeasure() can fail: without the watch the same tasks wait
+// for as long as they are held up.
 TEST(ReadyDelayTest, NobodyElseWouldHelp) {
   if (IsShuffleRequested()) GTEST_SKIP() << "tasks are given away";
   const Measured measured = HoldAndMeasure(microseconds(0), 2);

@@ -76,7 +76,7 @@ TEST_F(ReserveTest, RunsWhatTheBlockedWaitFor) {
   TerminateRuntime();
 }
 
-// Not as that of the watch, which starts them.
+// Unlike the watch's, whose thread starts them.
 TEST_F(ReserveTest, IsScheduledLikeTheOthers) {
   StartWorkers(2, 1);
   Blockers blockers(2);
@@ -125,8 +125,8 @@ TEST_F(ReserveTest, EndsSomewhere) {
   EXPECT_TRUE(ran);
 }
 
-// What the blocked keep from running runs later; and when there are threads
-// again the reserve is there.
+// Tasks that the blocked ones keep from running run later; and when there are
+// threads again the reserve is there.
 TEST_F(ReserveTest, MissesNothingForWantOfThreads) {
   StartWorkers(2, 8);
   {

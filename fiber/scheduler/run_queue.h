@@ -15,7 +15,7 @@
 // An atomic exchange costs as much as all the rest of running a short task, so
 // while tasks are short the owner claims several with one, as long as they will
 // take it some 2 us in all. If one of them then turns out to hold the thread,
-// those behind it are rescued by whoever the watch wakes:
+// those behind it are rescued by a worker that the watch wakes:
 //
 //  [RQ4] claimed_[next_, end_) are the claimed tasks. The owner fills them, and
 //        a rescuer shortens them, with lock_ held; the owner takes the next one
@@ -97,7 +97,7 @@ class BasicRunQueue {
     rescue_wanted_.store(true, std::memory_order_relaxed);
   }
   bool rescue_wanted() const noexcept {
-    return rescue_wanted_.load(std::memory_order_relaxed);  // As above.
+    return rescue_wanted_.load(std::memory_order_relaxed);  // relaxed: a hint.
   }
 
   // Called by the owner of `thief`, which must have room: moves the claimed
@@ -139,7 +139,7 @@ class BasicRunQueue {
       const std::uint32_t queued = tail - head;
       if (queued == 0) return nullptr;
       if (queued > kCapacity) {  // head went stale between the two loads.
-        // acquire: as above.
+        // acquire: orders the read of tail_ after it.
         head = head_.load(std::memory_order_acquire);
         continue;
       }

@@ -1,6 +1,6 @@
 /* A worker's queue: run_queue.h. The owner pushes (Push, TakeHalf when full) and
  * pops (Pop, Claim, ClaimSeveral, PopAfterRescue), a thief steals (StealInto)
- * and another one rescues what is claimed (RescueInto). The numbers in brackets
+ * and another one rescues claimed tasks (RescueInto). The numbers in brackets
  * are the rules at the top of run_queue.h.
  *
  * Checked: whatever the order, each task is taken exactly once: never by two,
@@ -10,10 +10,10 @@
  * a store buffer each, which the machine writes back whenever it likes, and in
  * any case when the thread unlocks, or when a membarrier reaches it. So both can
  * be late, which [RQ5] is about. Everything else is sequentially consistent
- * here: head_ changes by compare-exchange only, and whoever reads a slot wrongly
- * has its exchange fail [RQ2].
+ * here: head_ changes by compare-exchange only, and a thread that reads a slot
+ * wrongly has its exchange fail [RQ2].
  *
- * What is moved into a thief's queue counts as taken: that queue is another one
+ * A task moved into a thief's queue counts as taken: that queue is another one
  * of the same kind, and the thief its owner.
  *
  * Must hold, too:
@@ -63,7 +63,7 @@ inline take(task) {
 
 inline lock() { d_step { !locked -> locked = 1 } }
 
-/* What lies in the store buffers is visible before the lock is free. */
+/* The content of the store buffers is visible before the lock is free. */
 inline unlock_owner() { d_step { next_ = own_next; locked = 0 } }
 inline unlock_rescuer() { d_step { rescues = own_rescues; locked = 0 } }
 

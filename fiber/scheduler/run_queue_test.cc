@@ -118,7 +118,7 @@ TEST(RunQueueTest, ClaimedTasksStayInOrder) {
   EXPECT_EQ(queue.size(), 6U);
   EXPECT_EQ(queue.head(), 1U);  // The oldest that has not been taken.
   BasicRunQueue<16> thief;
-  EXPECT_EQ(queue.StealInto(&thief), &tasks[6]);  // Not the claimed ones.
+  EXPECT_EQ(queue.StealInto(&thief), &tasks[6]);  // Claimed tasks stay.
   for (int i : {1, 2, 3, 7, 8, 9}) EXPECT_EQ(queue.Pop(), &tasks[i]);
   EXPECT_EQ(queue.Pop(), nullptr);
 }

@@ -58,7 +58,7 @@ SchedulingGroup* GetGroup(std::size_t index) {
 
 SchedulingGroup* NearestGroup() {
   if (Worker* const worker = CurrentWorker()) return worker->group();
-  RuntimeState* const state = MustBeRunning();  // Not so in a forked child.
+  RuntimeState* const state = MustBeRunning();  // A forked child fails here.
   if (SchedulingGroup* const group = CurrentRegionGroup()) return group;
   return state->groups[ThreadTurn() % state->groups.size()].get();
 }

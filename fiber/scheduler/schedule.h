@@ -24,8 +24,8 @@ class Schedule {
  public:
   virtual ~Schedule() = default;
 
-  // Whether runs are to be the same each time. Then the runtime leaves out what
-  // it does now and then by itself: sampling delays.
+  // Whether all runs must be the same. Then the runtime leaves out its
+  // occasional own work: sampling delays.
   virtual bool deterministic() const { return false; }
 
   // On the thread that creates a group, before it does, and on the group's

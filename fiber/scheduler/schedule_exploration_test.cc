@@ -412,7 +412,7 @@ TEST(ScheduleExplorationTest, ChannelsLoseNothing) {
   }
 }
 
-// The same through Select(), which must do exactly one of its operations.
+// Explores Select(), which must do exactly one of its operations.
 TEST(ScheduleExplorationTest, SelectDoesOneOperation) {
   ExploreSchedules(kSchedules, [] {
     Channel<int> left(0);

@@ -51,7 +51,7 @@ class SchedulingGroup final : public Shutdown::Member {
     // Arenas of the general allocator that workers use in turn (malloc_arena.h
     // in base/); empty: the allocator's choice.
     std::vector<unsigned> arenas;
-    std::uint32_t run_queue_slots = RunQueue::kSlots;  // Of each worker.
+    std::uint32_t run_queue_slots = RunQueue::kSlots;  // Slots of each worker.
     // A worker wakes an idle sibling when its queued tasks will take it longer
     // than this.
     std::int64_t wake_threshold_ns = 20'000;
@@ -112,8 +112,8 @@ class SchedulingGroup final : public Shutdown::Member {
   // Injects tasks that are older than the queued ones. Any thread.
   void Return(TaskList&& tasks);
 
-  // For a worker of the group: `task` is to be run when some worker has run out
-  // of work, pending events included [P7].
+  // For a worker of the group: runs `task` when some worker has run out of
+  // work, pending events included [P7].
   void DeferTask(Task* task) { deferred_.Push(task); }
   TaskList TakeDeferred() { return deferred_.Take(deferred_.size()); }
   std::size_t deferred() const noexcept { return deferred_.size(); }
@@ -192,7 +192,8 @@ class SchedulingGroup final : public Shutdown::Member {
   void MarkBlocked(std::uint64_t suspects);
   void UnmarkBlocked(std::uint64_t workers) noexcept {
     if ((blocked_mask() & workers) == 0) return;
-    blocked_.fetch_and(~workers, std::memory_order_relaxed);  // As above.
+    // relaxed: a count.
+    blocked_.fetch_and(~workers, std::memory_order_relaxed);
   }
   // Marks so far. relaxed: a counter.
   std::uint64_t marks() const noexcept {
@@ -341,7 +342,7 @@ class SchedulingGroup final : public Shutdown::Member {
 
   // How many more workers may run, by that idle mask.
   int Vacancies(std::uint64_t idle) const noexcept;
-  // One of `idle` that is to be woken next, as a bit; 0: none may be.
+  // The one of `idle` to wake next, as a bit; 0: wake none.
   std::uint64_t NextToWake(std::uint64_t idle) const noexcept;
 
   bool WakeSomebody();

@@ -126,8 +126,8 @@ TEST_F(ShuffleTest, TheVariableShuffles) {
   EXPECT_NE(OrderOfTasks(), sorted);
 }
 
-// What a worker gives away is run by its sibling, even while the worker itself
-// has nothing else to do than wait for that.
+// A task that a worker gives away is run by its sibling, even while the worker
+// itself has nothing else to do than wait for that.
 TEST_F(ShuffleTest, WorkersGiveTasksAway) {
   class Generous : public Schedule {
    public:

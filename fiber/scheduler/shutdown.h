@@ -43,7 +43,8 @@ class Shutdown {
 
   // There is nothing to run, and there never will be.
   bool finished() const noexcept {
-    // seq_cst: pairs with the store in FinishIfQuiescent, as above.
+    // seq_cst: pairs with the store in FinishIfQuiescent; see
+    // scheduling_group.cc [P2].
     return finished_.load(std::memory_order_seq_cst);
   }
 

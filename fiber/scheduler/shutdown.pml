@@ -15,7 +15,7 @@
  * have left.
  *
  * Memory is sequentially consistent here; in the code the accesses modelled are
- * seq_cst, but for the stores that lower a queue's size, which release [SD1].
+ * seq_cst, except the stores that lower a queue's size, which release [SD1].
  *
  * Must hold, too:
  *   -DALSO_DEFERRED      as said above

@@ -52,8 +52,8 @@ class SpareCarriers {
   // Gives all but `count` back.
   void Keep(std::size_t count);
 
-  // From when on Trim() is to be called, and whether there is anything to wake
-  // up for then: kNoDeadline if not [ST5].
+  // The time from which Trim() should be called; kNoDeadline if there is
+  // nothing to wake up for [ST5].
   std::int64_t next_trim_ns() const noexcept { return next_trim_ns_; }
   std::int64_t trim_deadline() const noexcept {
     return count_ > 1 ? next_trim_ns_ : kNoDeadline;

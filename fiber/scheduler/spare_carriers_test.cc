@@ -1,5 +1,5 @@
 // Stacks that are not needed any more: spare ones of workers, and their memory.
-// What happens when there are too few is in stack_shortage_test.cc.
+// Shortages of stacks are the subject of stack_shortage_test.cc.
 
 #include <unistd.h>
 

@@ -111,7 +111,7 @@ TEST_F(StackShortageTest, MoreBlockingTasksThanStacks) {
   EXPECT_TRUE(Eventually([] { return !ShortOfStacks(); }));
 }
 
-// What has started can suspend as often as it likes, with every stack in use.
+// A started task can suspend as often as it likes, with every stack in use.
 TEST_F(StackShortageTest, StartedTasksAreNotHeldUp) {
   Start(1, 6);
   constexpr int kFibers = 5;

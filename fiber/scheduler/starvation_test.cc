@@ -73,7 +73,7 @@ class Hogs {
   }
 
  private:
-  // What they do before they give up takes half a second at least.
+  // Their attempts take at least half a second before they give up.
   static constexpr int kMostReleases = 5000;
 
   void Run() {

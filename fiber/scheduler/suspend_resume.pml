@@ -19,7 +19,7 @@
  * been asked to stop [WL1] [WL2] [WL4].
  *
  * Memory is sequentially consistent here; in the code all of this is under the
- * list's lock or handed over through a run queue, but for the exchanges of
+ * list's lock or handed over through a run queue, except the exchanges of
  * [WL4].
  *
  * Must hold, too:
@@ -71,7 +71,7 @@ byte left_by[CARRIERS];
 #endif
 
 bool locked;                 /* the list's lock */
-bool set;                    /* what they wait for */
+bool set;                    /* the awaited event */
 bool requested;              /* the token's state */
 byte fresh;                  /* tasks not yet started */
 byte ended;

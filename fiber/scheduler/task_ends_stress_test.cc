@@ -1,4 +1,4 @@
-// What runs, and is waited for, or goes on alone: see testing/meeting.h.
+// Tasks that run and are waited for, or go on alone: see testing/meeting.h.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

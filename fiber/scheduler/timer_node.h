@@ -26,12 +26,12 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Not while armed.
+  // Call it while not armed.
   void set_callback(Callback callback) { callback_ = callback; }
 
   // Called instead if the runtime ends while the timer is armed, by
-  // TerminateRuntime() once nothing runs any more. May free the timer. Nothing
-  // by default. Not while armed.
+  // TerminateRuntime() once nothing runs any more. May free the timer. By
+  // default nothing is called. Set it while not armed.
   void set_on_runtime_end(Callback callback) { on_runtime_end_ = callback; }
 
  private:

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 class TimerTest : public testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(TimerTest);
 
-// What is due by now has run when this returns.
+// Runs timers that are due by now.
 void RunWhatIsDue() {
   Event later;
   SetDetachedTimer(ReadSteadyClock() + milliseconds(1), [&] { later.Set(); });
@@ -62,7 +62,7 @@ TEST_P(TimerTest, FiresAfterItsDeadlineFromAnyThread) {
   }
 }
 
-// A sleeping worker is told of a timer that is due before what it sleeps for.
+// A sleeping worker is told of a timer that is due before the end of its sleep.
 TEST_P(TimerTest, EarlierTimerShortensTheSleep) {
   Signalling late;
   ArmTimer(&late, NowNs() + 3'600'000'000'000);
@@ -150,7 +150,7 @@ TEST_P(TimerTest, PeriodicRunsDoNotOverlapAndEnd) {
   EXPECT_LE(state->runs.load(), at_end + 1);
 }
 
-// Kill and run meet: whoever comes last frees the timer.
+// Kill and run meet: the later of them frees the timer.
 TEST_P(TimerTest, KilledWhileItIsDue) {
   for (int i = 0; i < 500; ++i) {
     // A run that has started may go on after the kill.
@@ -328,7 +328,7 @@ TEST(TimerLifeTest, KilledInTheNextRuntime) {
   TerminateRuntime();
 }
 
-// Nobody has their ids: what they hold goes with the runtime. It may end other
+// Nobody has their ids: their contents go with the runtime. It may end other
 // timers.
 TEST(TimerLifeTest, DetachedTimersEndWithTheRuntime) {
   RuntimeOptions options;

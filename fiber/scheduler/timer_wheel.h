@@ -64,7 +64,7 @@ class TimerWheel {
 
   struct Slot {
     int level = -1;             // -1: no timer armed.
-    std::uint64_t at_tick = 0;  // When the slot is to be looked at.
+    std::uint64_t at_tick = 0;  // When to look at the slot.
   };
 
   void Insert(Timer* timer) FLARE_REQUIRES(lock_);

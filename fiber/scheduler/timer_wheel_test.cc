@@ -78,7 +78,7 @@ TEST(TimerWheelTest, FarthestDeadlinesAreKept) {
   EXPECT_TRUE(wheel.Cancel(&never));
 }
 
-// ... from wherever in the top level's turn the wheel stands.
+// ... from anywhere in the top level's turn.
 TEST(TimerWheelTest, FarDeadlinesFromAnyStart) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 200; ++i) {

@@ -166,7 +166,8 @@ TEST_F(TlsSafetyTest, ExecutionContextStays) {
   });
 }
 
-// What a thread has put into its own cache comes back there, and only there.
+// An object that a thread has put into its own cache comes back there, and only
+// there.
 TEST_F(TlsSafetyTest, ObjectPool) {
   struct Object {
     int value = 0;
@@ -310,8 +311,8 @@ TEST_F(TlsSafetyTest, ExceptionsOnTheirWay) {
   });
 }
 
-// What goes wrong otherwise: built by tools/test_tls alone, where each of these
-// must fail, or the tests above show nothing.
+// Shows the failures without the rules: built by tools/test_tls alone, where
+// each of these must fail, or the tests above show nothing.
 #ifdef FLARE_TLS_CONTROL
 
 thread_local int probe = 0;

@@ -99,7 +99,7 @@ class Watch {
   bool LookAtBusy(Watched* watched, std::uint64_t idle, std::int64_t now_ns);
   // The workers of a group at one look, as masks.
   struct Survey {
-    bool held_up = false;         // Of any.
+    bool held_up = false;         // Any of them.
     bool queued = false;          // As well.
     std::uint64_t running = 0;    // Those looked at.
     std::uint64_t same_task = 0;  // As at the last look.
@@ -116,7 +116,7 @@ class Watch {
   static bool IsNeglected(const SchedulingGroup& group, const Survey& seen);
   // The result of a look at a worker.
   struct Findings {
-    bool held_up = false;    // Tasks or timers wait behind what it does.
+    bool held_up = false;    // Tasks or timers wait behind its task.
     bool queued = false;     // Tasks wait, if not for long yet.
     bool same_task = false;  // As at the last look.
   };

@@ -13,7 +13,7 @@ namespace flare::fiber {
 // The findings of one look.
 struct LookResult {
   bool need = false;         // Somebody has to be helped.
-  bool partly_idle = false;  // Of some group's workers some run, some sleep.
+  bool partly_idle = false;  // Some workers of a group run while others sleep.
   // Some group is busy, or one of its workers runs another task than at the
   // last look, or has to be helped.
   bool unsettled = false;
@@ -40,10 +40,10 @@ class WatchPace {
   // holds up somebody is found that much later.
   // docs/decisions/0026-settled-groups.md
   static constexpr int kWhileSettled = 4;
-  // So many periods where somebody stands by, whatever was needed before: then
-  // others find out at once that tasks hold up the ones behind them. What is
-  // left for the watch are two in a row that do, and tasks of their own; if it
-  // sees what may be one of those it comes back soon.
+  // So many periods where somebody stands by, regardless of earlier needs: then
+  // others find out at once that tasks hold up the ones behind them. The watch
+  // is left with two such tasks in a row and with lone tasks; if it sees a
+  // candidate it comes back soon.
   // docs/decisions/0031-who-takes-the-place-of-the-standby.md
   static constexpr int kGuarded = 16;
   // Looks that are so late on the mean find no CPU that has nothing to run, nor

@@ -87,7 +87,7 @@ TEST(WatchPaceTest, IsLongWhereSomebodyStandsBy) {
   LookResult need = kGuarded;
   need.need = true;
   EXPECT_EQ(pace.After(need), kPeriod);
-  // Not only for being calm: what was needed before doesn't matter.
+  // Even when calm: earlier needs don't matter.
   EXPECT_EQ(pace.After(kGuarded), WatchPace::kGuarded * kPeriod);
   // One group where somebody does is not enough.
   EXPECT_EQ(pace.After(kNeed), kPeriod);

@@ -1,5 +1,5 @@
-// How often the watch looks, and that it helps. What it finds, and how soon, is
-// the subject of ready_delay_test.cc.
+// How often the watch looks, and that it helps. Its findings, and how soon they
+// come, are the subject of ready_delay_test.cc.
 
 #include "flare/fiber/scheduler/watch.h"
 
@@ -131,7 +131,7 @@ std::int64_t LooksBesideABlockedTask() {
 }
 
 // Once in 200 us is enough. It would be calm only after 5 ms of looks every 50
-// us otherwise, and those would be 150. The best of several, as above.
+// us otherwise, and those would be 150. The best of several attempts counts.
 TEST(WatchTest, LooksLessOftenBesideATaskThatHoldsUpNobody) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < 100 && least > 75; ++i) {
@@ -164,9 +164,9 @@ TEST(WatchTest, KeepsAPolicyThatWasChosen) {
 }
 
 // The promise of the watch: tasks queued behind one that holds its thread run
-// soon, on another worker. What is asserted is far above the promised 100 us,
-// and depends on what wake-ups take, as these tests run on loaded machines; the
-// point is that it is far below the time for which the thread is held.
+// soon, on another worker. The asserted limit is far above the promised 100 us,
+// and depends on the time of wake-ups, as these tests run on loaded machines;
+// the point is that it is far below the time for which the thread is held.
 TEST(WatchTest, HeldThreadDoesNotDelayOthers) {
   RuntimeOptions options;
   options.concurrency = 2;

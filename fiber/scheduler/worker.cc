@@ -151,8 +151,8 @@ inline Worker* Worker::SwitchTo(Carrier* from, Carrier* to) {
   return now;
 }
 
-// Not noexcept: an exception that leaves a task finds no handler up to the end
-// of the stack, and so ends the process where it was thrown, with nothing
+// Without noexcept: an exception that leaves a task finds no handler up to the
+// end of the stack, and so ends the process where it was thrown, with nothing
 // unwound (terminate_handler.h).
 template <bool kProfiled>
 void Worker::Loop(Carrier* self) {
@@ -216,7 +216,8 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
     OnSuspensionUnderLock(self->reason);
   }
   Worker* const now = worker->SwitchTo(self, worker->NextCarrier());  // [C3]
-  self->suspended.store(false, std::memory_order_relaxed);  // As above.
+  self->suspended.store(false, std::memory_order_relaxed);  // relaxed: a
+                                                            // snapshot.
   *now->errno_ = self->errno_;
   if (in_exception) [[unlikely]] {
     *now->exception_globals_ = self->exception_globals_;
@@ -480,7 +481,7 @@ void Worker::UpdateEstimate(std::int64_t now_ns) {
   }
   const std::int64_t sample = (now_ns - estimate_since_ns_) / ran;
   SetEstimate(std::max<std::int64_t>(1, (3 * mean_task_ns_ + sample) / 4));
-  // Not each time: siblings read it.
+  // Seldom, as siblings read it.
   if (const std::int64_t known = group_->mean_task_ns();
       mean_task_ns_ > 2 * known || 2 * mean_task_ns_ < known) {
     group_->set_mean_task_ns(mean_task_ns_);
@@ -545,7 +546,7 @@ void Worker::LookForIoBetweenTasks(std::int64_t now_ns) {
   }
   LookForIo();
   // Events come one by one to a worker that runs out of tasks in between, even
-  // if rarely, as what they bring is in the caches then. To one that doesn't,
+  // if rarely, as their data is in the caches then. To one that doesn't,
   // several at a time.
   if (maintained_without_pause_ < kEndless) return;
   for (int i = 1; i < kEventsAtATime && has_room(); ++i) {
@@ -572,7 +573,7 @@ Task* Worker::FromPendingEvents() {
   int looks = group_->limit() > 2 ? kPollerLooks : 0;
   while (group_->pending_events() != 0) {
     if (looks > 0 && group_->anybody_polls()) {
-      // Not at the number of events, which the worker in the poller writes.
+      // Reads no number of events, which the worker in the poller writes.
       do {
         CpuRelax();
       } while (--looks > 0 && group_->anybody_polls());
@@ -672,9 +673,9 @@ Task* Worker::StealFromNeighbours() {
   return nullptr;
 }
 
-// Those of the group that invited us. Not as part of the search: while somebody
-// is counted as searching, nobody else is woken [P4], and callbacks may take
-// their time.
+// Fires timers of the group that invited us. This is no part of the search:
+// while somebody is counted as searching, nobody else is woken [P4], and
+// callbacks may take their time.
 Task* Worker::FireNeighboursTimers(std::int64_t now_ns) {
   SchedulingGroup* const inviting = std::exchange(invited_by_, nullptr);
   // Tasks that they submit go to our queue, fibers that they wake to their own.

@@ -70,8 +70,8 @@ class Worker final : public WorkerState {
                            void* argument);
 
   // Ring tasks run between two looks at the injection queue, timers and IO, or
-  // fewer if they are expected to take longer than this. Of the group's workers
-  // one looks for IO in this time, as long as there are tasks to run.
+  // fewer if they are expected to take longer than this. One of the group's
+  // workers looks for IO in this time, as long as there are tasks to run.
   static constexpr std::uint32_t kMaintenanceInterval = 61;
   static constexpr std::int64_t kMaintenanceNs = 100'000;
   // A worker that was maintained so often and didn't run out of tasks meanwhile
@@ -203,8 +203,8 @@ class Worker final : public WorkerState {
 
   SchedulingGroup* const group_;
   SpawnNodes spawn_nodes_;
-  // What to do on arrival after a switch: keep the carrier that was left, or
-  // run the hook of the fiber that suspended itself.
+  // Duties on arrival after a switch: keep the carrier that was left, or run
+  // the hook of the fiber that suspended itself.
   Carrier* vacated_ = nullptr;
   void (*hook_)(void*) = nullptr;
   void* hook_argument_ = nullptr;
@@ -221,7 +221,8 @@ class Worker final : public WorkerState {
   std::uint32_t keep_limit_ = RunQueue::kSlots;  // Tasks that take kKeepNs.
   std::uint32_t turns_without_room_ = 0;
   std::uint32_t maintained_without_pause_ = 0;  // Times in a row.
-  bool ran_out_ = false;               // Of tasks, since it was maintained.
+  bool ran_out_ = false;               // Has had no tasks, since it was
+                                       // maintained.
   std::int64_t surplus_since_ns_ = 0;  // 0: there is none.
   bool retiring_ = false;
   std::uint32_t steal_attempts_ = 0;

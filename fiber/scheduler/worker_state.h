@@ -83,7 +83,8 @@ class WorkerState {
   const Counters& counters() const noexcept { return counters_; }
   // Changes whenever it begins or resumes a task. Any thread.
   std::uint64_t tasks_begun() const noexcept {
-    return counters_.tasks.load(std::memory_order_relaxed);  // As above.
+    // relaxed: a count.
+    return counters_.tasks.load(std::memory_order_relaxed);
   }
   void CountPoll() noexcept { Bump(counters_.polls); }  // Its own thread.
 

@@ -1,4 +1,4 @@
-// In which order a worker runs what is queued, and when it looks for more.
+// The order in which a worker runs queued tasks, and when it looks for more.
 
 #include "flare/fiber/scheduler/worker.h"
 
@@ -28,8 +28,7 @@
 namespace flare::fiber {
 namespace {
 
-// What it is given comes out of it one by one. Counts how often it is looked at
-// in passing.
+// Its tasks come out one by one. Counts how often it is looked at in passing.
 class TestPoller : public Poller {
  public:
   void Give(TaskList&& tasks) {
@@ -118,7 +117,7 @@ class WorkerTest : public ::testing::Test {
     Event done;
   };
 
-  // Of a poller that may have more to come: one at a time.
+  // From a poller that may have more to come: one at a time.
   struct FromPoller : Task {
     std::atomic<int>* ran = nullptr;
   };
@@ -143,7 +142,7 @@ class WorkerTest : public ::testing::Test {
     return polite.ran_before;
   }
 
-  // The same for the tasks of so many pending events.
+  // Tasks run before those of so many pending events.
   static std::size_t EventsBefore(std::size_t events) {
     std::atomic<int> ran{0};
     std::vector<FromPoller> tasks(events);
@@ -199,7 +198,7 @@ TEST_F(WorkerTest, ATaskDoesNotWaitForMoreEventsThanItSays) {
   EXPECT_EQ(EventsBefore(kFewEvents + 2), 0U);
 }
 
-// As above: all or none, and all once in several times.
+// All or none, and all once in several times.
 TEST_F(WorkerTest, ATaskBehindEventsWaitsForAllThatTheyLeadTo) {
   constexpr int kEvents = 10;
   const auto run_before = [] {
@@ -384,8 +383,8 @@ Progress ProgressOf(const BlockingTasks& tasks, const TestPoller& poller) {
   }
 }
 
-// It would have to give its oldest tasks away for what comes, and so looks
-// every fourth time.
+// It would have to give its oldest tasks away for new ones, and so looks every
+// fourth time.
 TEST_F(WorkerTest, AHalfFullRingLooksRarely) {
   BlockingTasks tasks(200);
   const auto looks_in_a_while = [&](int left) {
@@ -402,8 +401,9 @@ TEST_F(WorkerTest, AHalfFullRingLooksRarely) {
   EXPECT_GT(looks_in_a_while(20), 0.7);
 }
 
-// What one of them would find its siblings have found just now. If the one that
-// looks is kept from its CPU meanwhile nobody looks; so once in ten is enough.
+// One of them would find only tasks that its siblings have found just now. If
+// the one that looks is kept from its CPU meanwhile nobody looks; so once in
+// ten is enough.
 TEST_F(WorkerTest, WorkersTakeTurnsAtLooking) {
   TerminateRuntime();
   Start(4);
@@ -417,7 +417,8 @@ TEST_F(WorkerTest, WorkersTakeTurnsAtLooking) {
     tasks.KeepFor(20, 400);
     const Progress after = ProgressOf(tasks, *poller());
     const double looks = after.looks - before.looks;
-    // Not by time: on a busy machine there is little but waiting in it.
+    // Counts looks instead of time: on a busy machine there is little but
+    // waiting in it.
     looks_per_run = looks / (after.runs - before.runs);
     looks_per_10us = looks * 1e4 / static_cast<double>(NowNs() - begin);
     if (looks_per_run > 0.03 && looks_per_10us < 0.12) return;

@@ -5,8 +5,8 @@
 
 namespace flare::fiber {
 
-// Builds the frame that flare_switch_context() pops; its layout stands at the
-// top of context_<isa>.S.
+// Builds the frame that flare_switch_context() pops; its layout is at the top
+// of context_<isa>.S.
 void* MakeContext(void* stack_top, void (*entry)(void*, void*),
                   void* argument) {
   const auto top = reinterpret_cast<std::uintptr_t>(stack_top) & ~15UL;
@@ -15,7 +15,7 @@ void* MakeContext(void* stack_top, void (*entry)(void*, void*),
   // flare_context_entry, the stack pointer is `top`: aligned for a call.
   auto* const frame = reinterpret_cast<std::uint64_t*>(top) - 8;
   std::memset(frame, 0, 8 * sizeof(std::uint64_t));
-  // Not what the caller happens to compute with.
+  // Defaults, in place of the caller's modes.
   frame[0] = kDefaultMxcsr | std::uint64_t{kDefaultX87} << 32;
   frame[3] = reinterpret_cast<std::uint64_t>(argument);  // r13
   frame[4] = reinterpret_cast<std::uint64_t>(entry);     // r12

@@ -44,7 +44,7 @@ inline constexpr std::uint64_t kDefaultFpcr = 0;
 extern "C" {
 
 // Saves the caller's registers on its stack and the resulting stack pointer in
-// `*save_sp`, then continues what was saved under `target_sp`. Returns when
+// `*save_sp`, then continues the context saved under `target_sp`. Returns when
 // somebody switches back to `*save_sp`, with the `value` that one passes,
 // possibly on another thread: whatever the caller fetched from thread-local
 // storage before is stale by then.
@@ -54,11 +54,12 @@ void* flare_switch_context(void** save_sp, void* target_sp, void* value);
 void flare_context_entry();
 }
 
-// The same, in the function it is written in. A processor predicts returns by
-// its own stack of calls, and after a switch that is another context's: each
-// return out of nested functions is then predicted wrong, which costs more than
-// the switch itself. Inlined into functions that are themselves called from the
-// same places, there are few such returns, and they are predicted right.
+// Switches inline, within the function it is written in. A processor predicts
+// returns by its own stack of calls, and after a switch that is another
+// context's: each return out of nested functions is then predicted wrong, which
+// costs more than the switch itself. Inlined into functions that are themselves
+// called from the same places, there are few such returns, and they are
+// predicted right.
 //
 // Leaves the frame that flare_switch_context() leaves, so that either can
 // continue what the other has suspended.

@@ -6,12 +6,12 @@
 //   160 FPCR, 8 unused
 //
 // FPSR holds flags only, x18 belongs to the platform, and of v8 to v15 the ABI
-// preserves the low halves: none of these is kept. Return addresses that callers
-// have signed (-mbranch-protection=pac-ret) lie in the callers' own frames and
-// are authenticated there, with the stack pointer they were signed with. What
-// would not work is branch target identification: the `br` below goes to a place
-// after a call. This file therefore carries no property note, and a linker
-// leaves BTI off for a program that has it in.
+// preserves the low halves: none of these is kept. Return addresses that
+// callers have signed (-mbranch-protection=pac-ret) lie in the callers' own
+// frames and are authenticated there, with the stack pointer they were signed
+// with. Branch target identification would not work: the `br` below goes to a
+// place after a call. This file therefore carries no property note, and a
+// linker leaves BTI off for a program that has it in.
 #if defined(__aarch64__)
 
     .text
@@ -80,8 +80,8 @@ flare_switch_context:
     add     sp, sp, #176
     .cfi_def_cfa_offset 0
     mov     x0, x2                  // The value handed over.
-    // Not `ret`: the processor predicts that by its stack of calls, which is
-    // another fiber's, and would always be wrong.
+    // In place of `ret`, which the processor predicts by its stack of calls,
+    // which is another fiber's, and would always be wrong.
     br      x30
     .cfi_endproc
     .size   flare_switch_context, . - flare_switch_context

@@ -68,8 +68,8 @@ flare_switch_context:
     .cfi_adjust_cfa_offset -8
     .cfi_restore %rbp
     movq    %rdx, %rax              // The value handed over.
-    // Not `ret`: the processor predicts that by its stack of calls, which is
-    // another fiber's, and would always be wrong.
+    // In place of `ret`, which the processor predicts by its stack of calls,
+    // which is another fiber's, and would always be wrong.
     popq    %rcx
     .cfi_adjust_cfa_offset -8
     .cfi_register %rip, %rcx

@@ -25,9 +25,9 @@
 namespace flare::fiber {
 namespace {
 
-constexpr unsigned kFlushToZero = 0x8040;  // Of x86: results and operands.
+constexpr unsigned kFlushToZero = 0x8040;  // Bits of x86: results and operands.
 
-// What a library does that forgets to put it back.
+// Acts like a library that forgets to restore the mode.
 void Spoil() {
   std::fesetround(FE_UPWARD);
   feenableexcept(FE_DIVBYZERO);
@@ -45,7 +45,7 @@ bool AreDefaults() {
 
 class FloatingPointTest : public testing::RuntimeTest {
  protected:
-  // Of tasks by Spawn() and of fibers; some suspend.
+  // Counts spoilt tasks by Spawn() and fibers; some suspend.
   static int SpoiltOnes() {
     constexpr int kTasks = 40;
     std::atomic<int> spoilt{0};

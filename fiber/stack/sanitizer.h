@@ -1,5 +1,4 @@
-// What the sanitizers need to know about stack switches; nothing in ordinary
-// builds.
+// Tells the sanitizers about stack switches; nothing in ordinary builds.
 
 #ifndef FLARE_FIBER_SANITIZER_H_
 #define FLARE_FIBER_SANITIZER_H_
@@ -33,7 +32,8 @@ inline void StartSwitch([[maybe_unused]] void** fake_stack,
 }
 
 // First thing after arriving on a stack; `fake_stack` as given when it was
-// left, nullptr the first time. `from_*`: what was left, where asked for.
+// left, nullptr the first time. `from_*`: the stack that was left, where asked
+// for.
 inline void FinishSwitch([[maybe_unused]] void* fake_stack,
                          [[maybe_unused]] const void** from_bottom = nullptr,
                          [[maybe_unused]] std::size_t* from_size = nullptr) {

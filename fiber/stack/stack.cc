@@ -62,7 +62,7 @@ bool IsForLockedMemory() {
 }
 
 void UncountMappedGuards(std::size_t count) {
-  // relaxed: as above.
+  // relaxed: only the number matters.
   mapped_guards.fetch_sub(count, std::memory_order_relaxed);
 }
 
@@ -328,7 +328,7 @@ void StackAllocator::ReturnRegions() noexcept {
   for (auto& [low, region] : unused) Unmap(&region);
 }
 
-// Guards between neighbouring stacks stay what they are.
+// Guards between neighbouring stacks stay.
 void StackAllocator::ReleaseMemory(std::span<char*> stacks) const noexcept {
   std::sort(stacks.begin(), stacks.end());
   for (std::size_t i = 0; i < stacks.size();) {

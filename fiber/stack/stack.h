@@ -11,7 +11,7 @@
 // (Trim()), with the page tables that unmapping alone returns.
 //
 // Running out is an answer, not an error of the program: Allocate() returns
-// nullptr, and what the scheduler makes of it stands in spare_carriers.cc.
+// nullptr, and spare_carriers.cc shows how the scheduler deals with it.
 
 #ifndef FLARE_FIBER_STACK_H_
 #define FLARE_FIBER_STACK_H_
@@ -128,7 +128,7 @@ class StackAllocator {
     warm_count_.store(warm_.size(), std::memory_order_relaxed);  // A hint.
   }
 
-  static constexpr std::size_t kBatch = 32;  // Of GiveBack().
+  static constexpr std::size_t kBatch = 32;  // Stacks for GiveBack().
 
   const Options options_;
   const std::size_t guard_size_;

@@ -231,7 +231,7 @@ TEST(StackTest, TheLimitIsOnWhatIsHandedOut) {
   for (char* low : taken) stacks.Free(low);
 }
 
-// What is logged as a warning while it exists.
+// Gathers warnings while it exists.
 class WarningLog : public google::LogSink {
  public:
   WarningLog() { google::AddLogSink(this); }

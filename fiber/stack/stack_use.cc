@@ -14,7 +14,7 @@
 namespace flare::fiber {
 namespace {
 
-// What the functions here use themselves of the stack they look at.
+// The functions' own part of the stack that they look at.
 #if defined(FLARE_ASAN) || defined(FLARE_TSAN)
 constexpr std::uintptr_t kMargin = 4096;
 #else
@@ -28,8 +28,8 @@ Spinlock uses_lock;
 auto& uses FLARE_GUARDED_BY(uses_lock) =
     *new std::unordered_map<const void*, StackUse>();
 
-// The following two read and write what is no object of anybody's. gcc
-// and clang both know this spelling of the attribute.
+// The following two read and write memory that is no object. gcc and clang both
+// know this spelling of the attribute.
 
 // From the first word in [from, to) that isn't zero; `to` if there is none.
 __attribute__((no_sanitize("address"), no_sanitize("thread"))) std::uintptr_t
@@ -84,7 +84,7 @@ std::uintptr_t Lowest(std::uintptr_t low, std::uintptr_t to, bool zero) {
   return lowest;
 }
 
-// What lies below this is nobody's, in the calling function.
+// Returns an address of the calling function; the memory below it is unused.
 [[gnu::always_inline]] inline std::uintptr_t EndOfUnused() {
   return (reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) -
           kMargin) &
@@ -101,7 +101,8 @@ void SetStackProfile(bool on) {
 }
 
 bool IsStackProfileOn() noexcept {
-  return profile_on.load(std::memory_order_relaxed);  // As above.
+  // relaxed: set before the workers start.
+  return profile_on.load(std::memory_order_relaxed);
 }
 
 void StartStackProfile(const char* low) {

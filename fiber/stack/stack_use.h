@@ -14,14 +14,14 @@
 
 namespace flare::fiber {
 
-// Of all tasks that began with the function `entry`.
+// Covers all tasks that began with the function `entry`.
 struct StackUse {
   const void* entry = nullptr;
-  std::size_t max_bytes = 0;  // Of the deepest.
+  std::size_t max_bytes = 0;  // The deepest stack's.
   std::uint64_t tasks = 0;    // That have ended.
 };
 
-// Before the workers start; forgets what was recorded.
+// Before the workers start; forgets the records.
 void SetStackProfile(bool on);
 bool IsStackProfileOn() noexcept;
 

@@ -25,8 +25,8 @@ struct GroupPlacement {
 
 struct Placement {
   std::vector<GroupPlacement> groups;
-  // What somebody might want to know about it: a node with more workers than
-  // CPUs, memory from elsewhere.
+  // Remarks for the operator: a node with more workers than CPUs, memory from
+  // elsewhere.
   std::vector<std::string> remarks;
 };
 

@@ -125,7 +125,7 @@ TEST(PlacementTest, MemoryComesFromTheNodeIfItHasSome) {
                 .groups[0]
                 .memory_node,
             -1);
-  // Not bound, no preference.
+  // Unbound, without a preference.
   EXPECT_EQ(Place(CustomPlan(2, 2, false), TopologyOf("0-1;2-3"))
                 .groups[0]
                 .memory_node,

@@ -130,7 +130,7 @@ Plan Customized(const PlanRequest& request, std::size_t wanted) {
   auto size = static_cast<std::size_t>(request.group_size.value_or(0));
   Plan plan;
   plan.why = "customized: groups of at most " + std::to_string(size);
-  if (size == 0) {  // Not given: one group a node, if that isn't too large.
+  if (size == 0) {  // By default one group a node, if that isn't too large.
     size =
         std::min(kMaxGroupSize, numa ? CeilDiv(wanted, request.nodes) : wanted);
     plan.why = "customized: as few groups as possible";
@@ -162,7 +162,8 @@ Plan PlanFor(const PlanRequest& request, std::size_t wanted) {
   return plan;
 }
 
-// Rounded up, workers may be more than the CPUs that each is to have one of.
+// Rounded up, there may be more workers than CPUs, though each should have its
+// own.
 Plan LargestPinned(const PlanRequest& request) {
   std::size_t wanted = request.cpus;
   Plan plan = PlanFor(request, wanted);

@@ -30,8 +30,8 @@ struct PlanRequest {
   // Given explicitly, either makes the plan "customized".
   std::optional<int> group_size;
   std::optional<bool> numa_aware;
-  // Each worker is to have a CPU of its own. With concurrency 0 there are then
-  // no more workers than CPUs, however few.
+  // Gives each worker a CPU of its own. With concurrency 0 there are then no
+  // more workers than CPUs, however few.
   bool pinned = false;
 };
 

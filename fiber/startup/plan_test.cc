@@ -56,7 +56,7 @@ TEST(PlanTest, ComputeBindsWhenItFillsTheMachine) {
   EXPECT_EQ(Shape(Request("compute", 80, 2)), "2x40 numa");
   EXPECT_EQ(Shape(Request("compute", 20, 2, 80)), "1x20");
   EXPECT_EQ(Shape(Request("compute", 160, 2)), "4x40 numa");
-  // What a quota leaves isn't the machine.
+  // A quota's rest isn't the whole machine.
   PlanRequest request = Request("compute", 0, 2, 4);
   EXPECT_EQ(Shape(request), "2x2 numa");
   request.all_cpus = 128;

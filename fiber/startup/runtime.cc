@@ -49,7 +49,7 @@ struct Runtime : RuntimeState {
   Shutdown shutdown;
 };
 
-// In a forked child, the parent's: it can't be used, nor destroyed.
+// In a forked child, the parent's: it can't be used or destroyed.
 RuntimeState* abandoned = nullptr;
 
 Runtime* Running() { return static_cast<Runtime*>(MustBeRunning()); }
@@ -147,14 +147,14 @@ void StartThreadsOrUndo(Runtime* started) {
   }
 }
 
-// Of each thread that runs fibers.
+// Runs on each thread that runs fibers.
 void GuardThread() {
   AcceptStackSampling();
   InstallOverflowHandlerForThread();
   ForbidThreadExit();
 }
 
-// What makes mistakes visible.
+// Installs the guards that make mistakes visible.
 void InstallGuards(const RuntimeOptions& options) {
   SetThreadLockCheck(options.thread_lock_check);
   InstallTerminateHandler();
@@ -189,14 +189,14 @@ Status TryToStartRuntime(const RuntimeOptions& options) {
       !s.ok()) {
     return s;
   }
-  // Besides the workers: three watches, and whoever waits for signals.
+  // Besides the workers: three watches, and the thread that waits for signals.
   if (Status s = CheckAddressSpace(
           rt->plan.shape.groups * rt->plan.shape.workers_per_group + 4);
       !s.ok()) {
     return s;
   }
   MakeWhatGroupsShare(options, rt.get());
-  // Not for each of thousands of runs.
+  // Skipped in thousands of runs.
   LOG_IF(INFO, rt->schedule == nullptr || !rt->schedule->deterministic())
       << "fiber runtime: " << rt->plan.ToString();
   Runtime* const started = rt.release();

@@ -1,5 +1,5 @@
-// What the runtime's end leaves behind: fibers that are suspended, timers that
-// are armed or have fired, and who comes for them later.
+// Things that the runtime's end leaves behind: fibers that are suspended,
+// timers that are armed or have fired, and their later users.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace {
 
 using testing::Eventually;
 
-// What is allocated while it exists is left behind on purpose.
+// Allocations while it exists are left behind on purpose.
 class LeftBehind {
  public:
 #ifdef FLARE_ASAN
@@ -78,7 +78,7 @@ TEST(RuntimeEndTest, SleepersAreFarFromTheStacksOfTheirGroup) {
   EXPECT_GT(strangers.load(), 0);
 }
 
-// Its timer has fired, but for want of a stack its closure never runs. The
+// Its timer has fired, but its closure never runs because no stack is left. The
 // wheel is gone by the time that it is killed.
 TEST(RuntimeEndTest, ATimerThatFoundNoStackIsKilledLater) {
   RuntimeOptions options;

@@ -123,7 +123,7 @@ TEST_P(RuntimeStressTest, StormsOfTasksFromOutside) {
   });
 }
 
-// The same from a task, which overflows its worker's ring again and again.
+// Storms from a task, which overflows its worker's ring again and again.
 TEST_P(RuntimeStressTest, StormsOfTasksFromWithin) {
   Repeat([](int) {
     constexpr int kTasks = 50'000;
@@ -143,8 +143,8 @@ TEST_P(RuntimeStressTest, StormsOfTasksFromWithin) {
   });
 }
 
-// Tasks that spawn tasks, some of which suspend: what is stolen, claimed and
-// rescued at the same time.
+// Tasks that spawn tasks, some of which suspend: stealing, claiming and
+// rescuing at the same time.
 TEST_P(RuntimeStressTest, TreesOfTasks) {
   struct Tree {
     static void Grow(std::atomic<int>* nodes, Latch* leaves, int depth,
@@ -336,8 +336,8 @@ TEST_P(RuntimeStressTest, Mixture) {
   Repeat([](int round) { Mix(static_cast<std::uint64_t>(round)); });
 }
 
-// Runtimes of all shapes, one after another: what is queued when the end is
-// asked for still runs, and what it queues in turn.
+// Runtimes of all shapes, one after another: tasks that are queued when the end
+// is asked for still run, and so do the tasks that they queue.
 TEST(RuntimeRestartStressTest, StartsAndStops) {
   Repeat([](int round) {
     Dice dice(static_cast<std::uint64_t>(round));

@@ -306,7 +306,7 @@ TEST_P(RuntimeTest, ReadyDelaysAreSampled) {
 }
 
 // Tasks that hold their threads until all are there: each needs a worker, and
-// whoever submits them wakes but two.
+// their submitter wakes but two.
 TEST_P(RuntimeTest, BatchesWakeAllWhoAreNeeded) {
   const auto size = static_cast<int>(GetSchedulingGroupSize());
   std::atomic<int> there{0};

@@ -160,7 +160,7 @@ TEST_P(AsyncTest, ValuesInTime) {
     EXPECT_EQ(BlockingTryGet(Async([] { return 3; }), stop), 3);
     EXPECT_EQ(BlockingTryGet(Async([] { return 4; }), stop, hours(1)), 4);
     EXPECT_TRUE(BlockingTryGet(Async([] {}), stop, in_an_hour));
-    // What is there is taken, stopped or not.
+    // A value that is there is taken, stopped or not.
     source.request_stop();
     EXPECT_EQ(BlockingTryGet(MakeReadyFuture(5), stop), 5);
   });

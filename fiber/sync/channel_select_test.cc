@@ -1,4 +1,4 @@
-// Select() over several channels: what it takes and what it leaves.
+// Select() over several channels: the values that it takes and leaves.
 #include <chrono>
 #include <memory>
 #include <optional>

@@ -83,7 +83,7 @@ TEST_P(ChannelTest, ClosedLetsReceiversDrain) {
     std::string kept = "kept";
     EXPECT_EQ(channel.Send(std::move(kept)), ChannelResult::kClosed);
     EXPECT_EQ(channel.TrySend(std::move(kept)), ChannelResult::kClosed);
-    EXPECT_EQ(kept, "kept");  // NOLINT: what is tested
+    EXPECT_EQ(kept, "kept");  // NOLINT: under test
     EXPECT_EQ(channel.Receive().value(), "first");
     EXPECT_EQ(channel.TryReceive().value(), "second");
     EXPECT_EQ(channel.Receive().error(), ChannelResult::kClosed);
@@ -101,7 +101,7 @@ TEST_P(ChannelTest, ClosingEndsAllWaits) {
         if (senders) {
           auto value = std::make_unique<int>(5);
           EXPECT_EQ(channel.Send(std::move(value)), ChannelResult::kClosed);
-          EXPECT_NE(value, nullptr);  // NOLINT: what is tested
+          EXPECT_NE(value, nullptr);  // NOLINT: under test
         } else {
           EXPECT_EQ(channel.Receive().error(), ChannelResult::kClosed);
         }
@@ -141,7 +141,7 @@ TEST_P(ChannelTest, GivingUpDoesNothing) {
               ChannelResult::kStopped);
     EXPECT_EQ(channel.Send(kept, source.get_token()), ChannelResult::kStopped);
     stopper.join();
-    EXPECT_EQ(kept, "kept");  // NOLINT: what is tested
+    EXPECT_EQ(kept, "kept");  // NOLINT: under test
     // What can be done is done, stopped or late or not.
     EXPECT_EQ(channel.Receive(source.get_token()).value(), "in it");
     EXPECT_EQ(channel.Receive(source.get_token()).error(),
@@ -187,7 +187,7 @@ TEST_P(ChannelTest, ValuesThatNobodyTookAreDestroyed) {
   EXPECT_EQ(counted.use_count(), 1);
 }
 
-// Whoever has received may destroy the channel though Send() has not returned.
+// A receiver may destroy the channel though Send() has not returned.
 TEST_P(ChannelTest, DestroyedByTheReceiver) {
   for (int i = 0; i < 500; ++i) {
     auto channel = std::make_unique<Channel<int>>(i % 2);

@@ -4,15 +4,15 @@
  *
  * One fiber that waits for either of two channels, each of which is closed by
  * somebody, and a timer (or stop request) that may end the wait, or never come.
- * A send or receive by another party ends a wait as closing does. What is left
- * out: values, channels with several waiters, and plain threads that wait.
+ * A send or receive by another party ends a wait as closing does. The model
+ * leaves out values, channels with several waiters, and plain threads that wait.
  *
  * Checked: the fiber is woken once, after its registers are saved, and not at
  * all if it hasn't suspended itself; nobody touches the waiter once the fiber has
  * left it, nor a channel that went with it; and whenever nothing can move any
  * more the fiber has left.
  *
- * Memory is sequentially consistent here; in the code all is under locks but for
+ * Memory is sequentially consistent here; in the code all is under locks except
  * winner_, which is exchanged.
  *
  * Variants that must hold, too:

@@ -49,7 +49,7 @@ struct Fiber::Body : fiber::Task {
     fiber::Waiter* joiner;
     {
       ScopedLock guard(lock);
-      // relaxed: as above.
+      // relaxed: read by others only to see that it isn't theirs [FB3].
       carrier.store(nullptr, std::memory_order_relaxed);
       ended = true;
       joiner = joiners.TakeAll();

@@ -45,7 +45,7 @@ TEST_P(FiberTest, PassesArgumentsByValue) {
   EXPECT_EQ(seen, 5);
 }
 
-// A reference_wrapper arrives as what it is, as std::thread has it.
+// A reference_wrapper arrives as a reference_wrapper, as with std::thread.
 TEST_P(FiberTest, PassesReferencesOnRequest) {
   int value = 1;
   Fiber([](int& reference) { ++reference; }, std::ref(value)).join();
@@ -65,7 +65,7 @@ TEST_P(FiberTest, MovesLikeAThread) {
   fiber::Event go;
   Fiber first([&] { go.Wait(); });
   Fiber second(std::move(first));
-  EXPECT_FALSE(first.joinable());  // NOLINT: what is tested
+  EXPECT_FALSE(first.joinable());  // NOLINT: under test
   EXPECT_TRUE(second.joinable());
   first = std::move(second);
   EXPECT_TRUE(first.joinable());

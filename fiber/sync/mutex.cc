@@ -39,7 +39,7 @@ constexpr std::int64_t kLongWaitNs = 1'000'000;
 
 bool Mutex::LockSlow(const WaitLimit& limit) {
   // Critical sections are short: a moment's patience is cheaper than a switch.
-  // Not too many looks: each takes the cache line away from the holder.
+  // The looks are few: each takes the cache line away from the holder.
   int pauses = 1;
   for (int paused = 0; paused < kPatience; paused += pauses) {
     // relaxed: a first look before the exchange in try_lock.

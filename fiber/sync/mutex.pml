@@ -12,8 +12,8 @@
  * all have left.
  *
  * Memory is sequentially consistent here; in the code state_ is changed by
- * exchanges that acquire or release, and the rest is under lock_. What a wait
- * does between its link and its end is suspend_resume.pml's.
+ * exchanges that acquire or release, and the rest is under lock_. The steps
+ * of a wait between its link and its end are suspend_resume.pml's.
  *
  * Variants that must hold, too:
  *   -DALSO_PATIENT        nobody gives up, and all come twice

@@ -1,5 +1,5 @@
-// Code as users of the published framework write it: it must compile, and do
-// what it did there. What differs: docs/migration.md.
+// Code as users of the published framework write it: it must compile, and
+// behave as it did there. The differences: docs/migration.md.
 
 #include <atomic>
 #include <chrono>

@@ -172,7 +172,7 @@ TEST_P(EventTest, WakesFibersAndThreads) {
   thread.join();
 }
 
-// Set() racing with the deadline: whoever wins, the waiter leaves once and the
+// Set() racing with the deadline: in either case the waiter leaves once and the
 // event may go.
 TEST_P(EventTest, SetAgainstDeadline) {
   int set = 0;

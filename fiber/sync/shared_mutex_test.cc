@@ -97,7 +97,7 @@ TEST_P(SharedMutexTest, EveryLimit) {
     source.request_stop();
     expect_all(false);
     mutex.unlock();
-    expect_all(true);  // What is free is taken though a stop was requested.
+    expect_all(true);  // A free mutex is taken though a stop was requested.
   });
 }
 
@@ -269,7 +269,7 @@ TEST_P(SharedMutexTest, Stress) {
   mutex.unlock();
 }
 
-// Whoever is last destroys it: nobody who has unlocked comes back to it.
+// The last owner destroys it: nobody who has unlocked comes back to it.
 TEST_P(SharedMutexTest, DestroyedByTheLastOwner) {
   struct Shared {
     SharedMutex mutex;

@@ -118,8 +118,8 @@ void TaskGroup::ChildEnds() {
   Waiter* waiters = nullptr;
   {
     ScopedLock guard(lock_);
-    // acq_rel: acquire pairs with the releases above and here, for what waiters
-    // see through the lock [TG1].
+    // acq_rel: acquire pairs with the releases above and here, for the values
+    // that waiters see through the lock [TG1].
     if (children_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       waiters = waiters_.TakeAll();
     }

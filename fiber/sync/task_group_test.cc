@@ -42,7 +42,7 @@ void UntilStopped(const std::stop_token& stop) {
 TEST_P(TaskGroupTest, WaitsForAll) {
   OnBoth([] {
     TaskGroup group;
-    EXPECT_TRUE(group.Wait().ok());  // Of none.
+    EXPECT_TRUE(group.Wait().ok());  // Without tasks.
     std::atomic<int> ran{0};
     for (int round = 1; round <= 3; ++round) {
       for (int i = 0; i < 100; ++i) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kDefaultSpinNs = 100'000;
 
-// What holds whether threads look before they sleep or not.
+// Rules that hold whether threads look before they sleep or not.
 class ThreadWaitTest : public ::testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override { SetThreadSpin(GetParam()); }
@@ -82,7 +82,7 @@ TEST_P(ThreadWaitTest, GivesUpAtItsDeadline) {
   });
 }
 
-// Looking is worth it for what comes soon, not for what takes milliseconds.
+// Looking is worth it for waits that end soon, unlike those of milliseconds.
 TEST_P(ThreadWaitTest, LongWaitsTakeNoCpu) {
   OnThread([] {
     ThreadWait wait;
@@ -134,8 +134,7 @@ TEST(ThreadWait, LooksBeforeItSleepsIfThatPays) {
   EXPECT_LE(sleeps, 500);
 }
 
-// Woken sooner and later than it sleeps; what it has waited for is freed at
-// once.
+// Woken before and after it sleeps; the awaited object is freed at once.
 TEST_P(ThreadWaitTest, Stress) {
   std::atomic<ThreadWait*> waiting{nullptr};
   std::atomic<bool> end{false};

@@ -1,4 +1,4 @@
-// What waits for something: see testing/meeting.h.
+// Waits of all kinds: see testing/meeting.h.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -114,7 +114,7 @@ TEST_P(WaitEndsStressTest, Mutex) {
   });
 }
 
-// The same, with readers.
+// Readers take part, too.
 TEST_P(WaitEndsStressTest, SharedMutex) {
   MeetAgainAndAgain([](Meeting& meeting) {
     Common<fiber::SharedMutex> mutex;

@@ -266,7 +266,8 @@ TEST_P(WaitLimitsTest, SatisfiedMeanwhileAndAfter) {
     });
     EXPECT_TRUE(waits.both(stop, kLong));
     satisfier.join();
-    // What is there is taken though a stop was requested and time has passed.
+    // A value that is there is taken though a stop was requested and time has
+    // passed.
     source.request_stop();
     EXPECT_TRUE(waits.stoppable(stop));
     EXPECT_TRUE(waits.both(stop, nanoseconds(0)));
@@ -336,7 +337,7 @@ TEST_P(WaitLimitsTest, LengthsOfAnyType) {
   });
 }
 
-// What fiber lists and debuggers are told.
+// The description for fiber lists and debuggers.
 TEST_P(WaitLimitsTest, ReasonAndName) {
   Event event;
   Fiber fiber([&] {

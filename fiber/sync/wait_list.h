@@ -40,7 +40,7 @@ struct WaitReason;  // carrier.h
 struct WaitLimit {
   std::int64_t deadline_ns = kNoDeadline;  // In NowNs() time.
   // Must outlive the wait; nullptr: can't be stopped. On a worker no callback
-  // of such a token, whoever registered it, may suspend its fiber: by a
+  // of such a token, wherever registered, may suspend its fiber: by a
   // fiber::Mutex that another one has, say [WL5].
   const std::stop_token* stop = nullptr;
 };

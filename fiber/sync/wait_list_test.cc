@@ -119,8 +119,8 @@ TEST_P(WaitListTest, TokenWithoutSource) {
   });
 }
 
-// What is released on the way in is so in any case, also if the wait ends
-// before it has begun.
+// The lock is released on the way in in any case, also if the wait ends before
+// it has begun.
 TEST_P(WaitListTest, BeforeIsAlwaysCalled) {
   OnBoth([] {
     Spinlock lock;
@@ -157,7 +157,7 @@ TEST_P(WaitListTest, FirstInFirstOut) {
   }
   for (int i = 0; i < kWaiters; ++i) {
     EXPECT_TRUE(place.WakeOne());
-    fibers[static_cast<std::size_t>(i)].join();  // Not another one.
+    fibers[static_cast<std::size_t>(i)].join();  // On the same fiber.
   }
   EXPECT_FALSE(place.WakeOne());
 }

@@ -84,7 +84,7 @@ TEST_P(WorkQueueTest, RefusedClosuresAreDestroyed) {
   std::array<char, 300> large{};
   WorkQueue queue;
   queue.Stop();
-  queue.Join();  // Of none.
+  queue.Join();  // Without closures.
   EXPECT_FALSE(queue.Push([counted] { ADD_FAILURE(); }));
   EXPECT_FALSE(queue.Push([counted, large] { ADD_FAILURE() << large[0]; }));
   EXPECT_EQ(counted.use_count(), 1);
@@ -117,7 +117,7 @@ TEST_P(WorkQueueTest, DestructorJoins) {
   EXPECT_EQ(ran.load(), 200);
 }
 
-// Of each pusher's closures none is lost and all are in their order, while the
+// No closure is lost, and each pusher's closures keep their order, while the
 // queue keeps running empty.
 TEST_P(WorkQueueTest, ManyPushers) {
   constexpr int kPushers = 6;
@@ -140,7 +140,7 @@ TEST_P(WorkQueueTest, ManyPushers) {
   for (const int n : next) EXPECT_EQ(n, kEach);
 }
 
-// Stop() against pushes: what was taken is run, what was refused isn't.
+// Stop() against pushes: accepted closures run, refused ones don't.
 TEST_P(WorkQueueTest, StoppingRacesWithPushing) {
   for (int round = 0; round < 100; ++round) {
     std::atomic<int> taken{0};

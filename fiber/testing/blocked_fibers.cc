@@ -40,7 +40,7 @@ std::atomic<long> holders_thread{0};  // About to block in read().
   } else {
     event.Wait();
   }
-  asm volatile("");  // Not a tail call.
+  asm volatile("");  // Prevents a tail call.
 }
 
 [[gnu::noinline]] void HoldWorker() {

@@ -38,7 +38,7 @@ namespace {
 // Where virtual time starts: the same in all runs, and a boundary of all levels
 // of the timer wheel, so that deadlines are rounded alike.
 constexpr std::int64_t kStartNs = std::int64_t{1} << 61;
-constexpr std::int64_t kTaskNs = 1000;  // What each task takes.
+constexpr std::int64_t kTaskNs = 1000;  // The time of each task.
 // Deadlines further off pass only when there is nothing else to do: they are
 // there for tests that hang.
 constexpr std::int64_t kMostNsAtOnce = 1'000'000'000;

@@ -1,7 +1,7 @@
 // Deterministic runs: a piece of fiber code is run on one worker whose every
-// choice is made by a seed, in virtual time. The same seed gives the same run,
-// so an order of events that breaks something is found by trying seeds, and
-// comes back as often as it is wanted.
+// choice is made by a seed, in virtual time. Equal seeds give equal runs, so an
+// order of events that breaks something is found by trying seeds, and comes
+// back as often as it is wanted.
 //
 //   TEST(QueueTest, LosesNothing) {
 //     fiber::testing::ExploreSchedules(1000, [] {
@@ -12,24 +12,24 @@
 //     });
 //   }
 //
-// What a seed chooses: which of the ready tasks and fibers runs next, whenever
-// one ends, blocks or yields, and whether time passes before that, up to the
-// next timer's deadline. So time-outs race with what they limit. When nothing
-// is ready, time moves on to the next timer at once: an hour's sleep costs
-// nothing. When there is no timer either, that is a deadlock: the process ends
-// with a list of all fibers and what they wait for.
+// A seed chooses which of the ready tasks and fibers runs next, whenever one
+// ends, blocks or yields, and whether time passes before that, up to the next
+// timer's deadline. So time-outs race with the work that they limit. When
+// nothing is ready, time moves on to the next timer at once: an hour's sleep
+// costs nothing. When there is no timer either, that is a deadlock: the process
+// ends with a list of all fibers and their waits.
 //
-// What is not explored: orders within a stretch of code that doesn't block (put
+// It doesn't explore: orders within a stretch of code that doesn't block (put
 // PreemptionPoint() where another fiber might come between; data races are
 // ThreadSanitizer's), the order of callbacks of timers that are due in the same
-// 16 us, and what needs several workers: stealing, parking, atomics' orders
-// (stress tests, shuffle.h, and the models, *.pml).
+// 16 us, and everything that needs several workers: stealing, parking, atomics'
+// orders (stress tests, shuffle.h, and the models, *.pml).
 //
-// What a body must not do, or its runs differ: use threads of its own, blocking
-// regions, IO, real randomness, or clocks other than NowNs() and what the
-// runtime makes of it (std::chrono::steady_clock::now() is real, and long past
-// as a deadline). A loop that waits for time to pass must Yield(): virtual time
-// stands still while a task runs.
+// A body must not use threads of its own, blocking regions, IO, real
+// randomness, or clocks other than NowNs() and those that the runtime derives
+// from it, or its runs differ (std::chrono::steady_clock::now() is real, and
+// long past as a deadline). A loop that waits for time to pass must Yield():
+// virtual time stands still while a task runs.
 
 #ifndef FLARE_FIBER_TESTING_DETERMINISTIC_H_
 #define FLARE_FIBER_TESTING_DETERMINISTIC_H_
@@ -43,7 +43,7 @@ namespace flare::fiber::testing {
 struct DeterministicRun {
   std::uint64_t seed = 0;
   std::uint64_t decisions = 0;
-  std::uint64_t trace = 0;  // A hash of all choices and what they were from.
+  std::uint64_t trace = 0;      // A hash of all choices and their alternatives.
   std::int64_t virtual_ns = 0;  // How long the body took.
 };
 

@@ -1,4 +1,4 @@
-// Waiting, in tests, for what nobody tells.
+// Waiting, in tests, for conditions that nobody signals.
 
 #ifndef FLARE_FIBER_TESTING_EVENTUALLY_H_
 #define FLARE_FIBER_TESTING_EVENTUALLY_H_

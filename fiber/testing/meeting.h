@@ -1,8 +1,8 @@
-// Parties that come to the same moment, for tests of how waits end. Whoever
-// waits may go, and take what it waited for with it, as soon as its wait has
-// returned: so the wake-up, the deadline and a stop come at once here, and what
-// the wait was made of is freed, or overwritten, directly after it. Whoever
-// still touches it is found out, by the sanitizers at the latest.
+// Parties that come to the same moment, for tests of how waits end. A waiter
+// may go, and take the awaited object with it, as soon as its wait has
+// returned: so the wake-up, the deadline and a stop come at once here, and the
+// parts of the wait are freed, or overwritten, directly after it. A later
+// access is found out, by the sanitizers at the latest.
 //
 //   MeetAgainAndAgain([](Meeting& meeting) {
 //     Common<Event> event;

@@ -28,7 +28,7 @@ class NewEvents {
   NewEvents(const NewEvents&) = delete;
   NewEvents& operator=(const NewEvents&) = delete;
 
-  // The sum of what was written to them since the last call.
+  // The sum of the values written to them since the last call.
   std::uint64_t written() const {
     std::uint64_t sum = 0;
     for (const int event : events_) {

@@ -1,5 +1,5 @@
-// What a machine takes to wake somebody, for tests of how soon the runtime
-// does.
+// The time that a machine takes to wake a thread, for tests of the runtime's
+// own wake-ups.
 
 #ifndef FLARE_FIBER_TESTING_THREAD_STARTS_H_
 #define FLARE_FIBER_TESTING_THREAD_STARTS_H_
