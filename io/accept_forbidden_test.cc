@@ -1,5 +1,5 @@
-// What a security policy can do to a listener: no connection is accepted, or
-// not before it is changed.
+// Effects of a security policy on a listener: no connection is accepted, or not
+// before it is changed.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -103,9 +103,9 @@ class Acceptor {
   // block.
   void Stop();
 
-  // Waits for the end of what Stop() began (and stops if nobody has):
-  // afterwards no callback runs or will run, and the address is free. Blocks
-  // the fiber or thread; not from the callback.
+  // Stops if nobody has, and waits for the end of the stop: afterwards no
+  // callback runs or will run, and the address is free. Blocks the fiber or
+  // thread; not from the callback.
   void Join();
 
   // Connections handed out so far.

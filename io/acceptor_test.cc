@@ -1,5 +1,5 @@
-// Acceptors, and what is the same for all kinds of addresses. What only Unix
-// sockets have is in unix_acceptor_test.cc.
+// Acceptors, as far as all kinds of addresses share their behaviour. Unix
+// sockets have tests of their own in unix_acceptor_test.cc.
 #include "flare/io/acceptor.h"
 
 #include <sys/resource.h>
@@ -271,7 +271,7 @@ TEST_P(AcceptorTest, GroupsAreBalanced) {
   }
 }
 
-// Of few each one counts.
+// With few connections each one counts.
 TEST_P(AcceptorTest, FewConnectionsAreDealtOneByOne) {
   for (int round = 0; round < 10; ++round) {
     const std::vector<int> in_group = DealConnections(8);
@@ -326,15 +326,15 @@ TEST_P(AcceptorTest, RunningOutOfDescriptors) {
   google::RemoveLogSink(&sink);
 }
 
-// What `act` does while `address` has a connection to accept and nobody can
-// have a descriptor for it.
+// Runs `act` while `address` has a connection to accept and nobody can have a
+// descriptor for it.
 void WithoutDescriptors(const Endpoint& address,
                         const std::function<void()>& act) {
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;
   none.rlim_cur = 0;
-  // UBSan looks at what it hasn't seen before with a descriptor.
+  // UBSan needs a descriptor to look at types that are new to it.
   (void)StatusFromErrno(EMFILE, "");
   const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);

@@ -1,5 +1,5 @@
 // Acceptors on sockets that listen already, and those that leave theirs to
-// another process, for which a copy of the descriptor stands in here.
+// another process, represented by a copy of the descriptor here.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>

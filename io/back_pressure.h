@@ -90,7 +90,7 @@ class BackPressure {
       if (budget_ != nullptr) budget_->Change(before, after);
     }
   }
-  // True: AskForRoom() is to be answered.
+  // True: answer AskForRoom().
   bool WakeAll() noexcept FLARE_REQUIRES(lock_);
 
   const std::size_t limit_;

@@ -58,8 +58,8 @@ TEST(BackPressure, TimesOut) {
   EXPECT_EQ(b.queued(), 0U);
 }
 
-// Whoever loops until there is room must block in Wait(), or be through, at
-// each and every count.
+// A writer that loops until there is room must block in Wait(), or be through,
+// at each and every count.
 TEST(BackPressure, WaitAgreesWithHasRoom) {
   for (std::size_t limit : {0, 1, 2, 7, 8}) {
     BackPressure b(limit);
@@ -200,8 +200,9 @@ TEST_P(BackPressureTest, TimeoutsRaceWithWakeUps) {
   }
 }
 
-// Time-outs that race with Close(): who has left isn't woken any more [BK3].
-// What waited is overwritten at once, so that Close() would stumble over it.
+// Time-outs that race with Close(): a waiter that has left isn't woken any more
+// [BK3]. Its memory is overwritten at once, so that Close() would stumble over
+// it.
 TEST_P(BackPressureTest, TimeoutsRaceWithClose) {
   constexpr int kRounds = 1000;
   constexpr int kWaiters = 4;

@@ -209,7 +209,7 @@ void EpollPoller::HandOut(fiber::TaskList* ready) {
     auto* const descriptor = static_cast<Descriptor*>(event.data.ptr);
     if (descriptor != nullptr) descriptor->OnEvents(event.events, ready);
   }
-  // relaxed: as above.
+  // relaxed: written by Poll() only.
   pending_.store(pending, std::memory_order_relaxed);
 }
 
@@ -233,7 +233,7 @@ void EpollPoller::Poll(std::int64_t deadline_ns, fiber::TaskList* ready) {
     PCHECK(errno == EINTR) << "epoll_wait";
     return;
   }
-  // acquire: pairs with the release in StandBy: what there is to alert. A
+  // acquire: pairs with the release in StandBy: the descriptor to alert. A
   // standby that comes later misses events that come before the next Poll()
   // that waits.
   if (blocks && standing_by_.load(std::memory_order_acquire)) Alert(true);

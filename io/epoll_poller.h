@@ -100,7 +100,7 @@ class EpollPoller : public fiber::Poller {
     // relaxed: a choice that orders nothing.
     return waits_paid_.load(std::memory_order_relaxed) >= kMostWaitsPaid / 8;
   }
-  static constexpr int kMaxEvents = 128;  // Of one system call.
+  static constexpr int kMaxEvents = 128;  // Events of one system call.
 
   // Returns how often events have been fetched: steps between two fetches are
   // done at about the same time. Any thread.
@@ -138,7 +138,7 @@ class EpollPoller : public fiber::Poller {
   void WakeStandby() override;
 
  private:
-  // Of eventfds, which are edge-triggered and never read.
+  // Eventfds, which are edge-triggered and never read.
   struct Fds {
     UniqueFd epoll;
     UniqueFd wakeup;
@@ -147,7 +147,7 @@ class EpollPoller : public fiber::Poller {
   };
   EpollPoller(Fds fds, const Options& options);
 
-  // Whether the standby is to be woken by the next event.
+  // Sets whether the next event wakes the standby.
   void Alert(bool on);
   bool ChangeAlert(int operation, bool on);
 

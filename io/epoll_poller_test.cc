@@ -24,7 +24,7 @@
 namespace flare::io {
 namespace {
 
-// Notes what it is told and offers its task each time.
+// Notes its events and offers its task each time.
 class Probe final : public Descriptor {
  public:
   Probe(UniqueFd fd, std::atomic<int>* alive)
@@ -103,7 +103,7 @@ TEST_P(EpollPollerTest, ReportsEachEdgeOnce) {
   ASSERT_TRUE(poller_->Register(probe.Get()).ok());
   EXPECT_EQ(poller_->size(), 1U);
 
-  // What is so already at registration is an event.
+  // Readiness at registration is an event.
   fiber::TaskList ready;
   poller_->Poll(0, &ready);
   EXPECT_EQ(ready.size(), 1U);
@@ -244,8 +244,8 @@ TEST_P(EpollPollerTest, ServesOneIfAllEventsAreOfOne) {
   for (const auto& probe : probes) poller_->Retire(probe.Get());
 }
 
-// An event that has been fetched and not handed out is a reason to keep what it
-// is for.
+// An event that has been fetched and not handed out is a reason to keep its
+// target.
 TEST_P(EpollPollerTest, WhatIsRetiredLivesUntilItsEventIsHandedOut) {
   constexpr int kProbes = 10;
   std::vector<UniqueFd> peers(kProbes);
@@ -393,7 +393,7 @@ TEST_P(RunningPollerTest, SleepingWorkersAreWokenByEvents) {
   EXPECT_EQ(alive.load(), 0);
 }
 
-// One Status says what is wrong, and nothing is left.
+// One Status says the cause, and nothing is left.
 TEST(EpollPollerFactoryTest, FailsTheStartWhenThereAreTooFewDescriptors) {
   fiber::RuntimeOptions options;
   options.concurrency = 16;

@@ -1,5 +1,5 @@
 // Whether a plain thread that is about to send offers its CPU first, so that
-// other threads that are ready to run can add to what it sends.
+// other threads that are ready to run can add to its output.
 //
 // Threads that make one call after another on a common connection would each
 // send alone: a system call for each call, and another one for the peer to
@@ -7,8 +7,8 @@
 // these leave their output to it, and one system call sends it all. That pays
 // if there are several. It doesn't if the threads that run meanwhile have
 // nothing to send: then all that has been written waits. So each wait is judged
-// by what it has brought and how long it took; while they don't pay, few are
-// tried. docs/decisions/0027-threads-that-send-together.md
+// by its yield and its length; while they don't pay, few are tried.
+// docs/decisions/0027-threads-that-send-together.md
 //
 // For the holder of the right to send: not thread-safe. Nothing blocks.
 

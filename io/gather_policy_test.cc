@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kSends = 10'000;
 
-// Of the next sends, before how many it waits, each time for `ns` and `writes`.
+// Counts the next sends before which it waits, each time for `ns` and `writes`.
 int CountWaits(GatherPolicy* policy, std::size_t writes, std::int64_t ns) {
   int waits = 0;
   for (int i = 0; i < kSends; ++i) {

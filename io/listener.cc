@@ -107,7 +107,7 @@ void Listener::Run() {
         return;
       case Readiness::Turn::kLeft:
         return;
-      case Readiness::Turn::kBroken:  // Not signalled here.
+      case Readiness::Turn::kBroken:  // Signalled elsewhere.
       case Readiness::Turn::kRead:
         break;
     }
@@ -149,7 +149,8 @@ Listener::Outcome Listener::AcceptOne() {
   UniqueFd connection(
       ::accept4(fd(), generic, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!connection) {
-    // Not `errno`: on_accept_ may have moved this loop to another thread.
+    // In place of `errno`: on_accept_ may have moved this loop to another
+    // thread.
     switch (fiber::GetLastError()) {
       case EAGAIN:
         return Outcome::kEmpty;

@@ -48,7 +48,7 @@ class Listener final : public Descriptor {
   // socket. After Start(); any thread, any number of times; doesn't block.
   void Stop();
 
-  // Waits for the end of what Stop() began.
+  // Waits for the end of the stop that Stop() began.
   void Join() { finished_.Wait(); }
 
   std::uint64_t accepted() const noexcept {

@@ -39,7 +39,7 @@ struct alignas(kCacheLine) OutputNode {
 
 // The memory that one Write() takes besides its bytes, with the usual one
 // slice. Counted as output, or a connection with many short ones that wait
-// would take several times what it may.
+// would take several times its limit.
 inline constexpr std::size_t kWriteCharge =
     sizeof(OutputNode) + sizeof(BufferSlice);
 
@@ -48,7 +48,7 @@ class OutputList {
   enum class PushResult {
     kQueued,         // A flusher is there and will see it.
     kBecomeFlusher,  // The caller has got the flusher's role.
-    kClosed,         // Not queued: the node is still the caller's.
+    kClosed,         // Refused: the node is still the caller's.
   };
   enum class ReleaseResult {
     kReleased,  // The role is given up: touch nothing any more.
@@ -57,11 +57,11 @@ class OutputList {
   };
   struct Taken {
     OutputNode* nodes;  // Oldest first; nullptr: none.
-    std::size_t count;  // Of them.
+    std::size_t count;  // Their number.
     bool closed;
   };
   struct Closed {
-    OutputNode* nodes;  // What nobody will send, in no useful order.
+    OutputNode* nodes;  // The nodes that nobody will send, in no useful order.
     bool flusher;       // Somebody has the role, or had it to the end.
   };
 

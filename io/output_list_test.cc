@@ -116,7 +116,7 @@ TEST(OutputList, CloseByTheFlusher) {
   OutputNode* const node = NodeOf("late");
   EXPECT_EQ(list.Push(node), PushResult::kClosed);
   OutputNode::Free(node);
-  // Who has had the role isn't left out.
+  // The node with the role is included.
   const OutputList::Closed closed = list.Close();
   EXPECT_EQ(closed.nodes, nullptr);
   EXPECT_TRUE(closed.flusher);
@@ -138,7 +138,7 @@ TEST(OutputList, DestructionFreesWhatIsQueued) {  // The leak checker looks.
 }
 
 // Producers whose pushes hand out the flusher's role, as writers of a
-// connection do; whoever gets it flushes at once, so that the role wanders.
+// connection do; its new holder flushes at once, so that the role wanders.
 class Pipe {
  public:
   explicit Pipe(int producers) : last_(producers, -1) {}

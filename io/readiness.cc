@@ -189,7 +189,8 @@ bool WritableWait::OnWritable() noexcept {
         }
         break;
       case kWaiting:
-        // seq_cst: pairs with the exchange in Wait [WW1]; as above.
+        // seq_cst: pairs with the exchange in Wait [WW1]; a failure repeats the
+        // load.
         if (state_.compare_exchange_weak(old, kNobody,
                                          std::memory_order_seq_cst)) {
           return true;

@@ -77,7 +77,8 @@ TEST(Readiness, PausedWhileScheduled) {
   r.Pause();
   EXPECT_EQ(r.Begin(), Turn::kLeft);
   EXPECT_FALSE(r.Signal());
-  EXPECT_TRUE(r.Resume());  // What caused the first edge is still unread.
+  // The input that caused the first edge is still unread.
+  EXPECT_TRUE(r.Resume());
   EXPECT_EQ(r.Begin(), Turn::kRead);
   EXPECT_TRUE(r.Finish());
 }
@@ -109,7 +110,7 @@ TEST(Readiness, WithoutAPauseABreakIsRead) {
   Readiness r;
   EXPECT_TRUE(r.Signal(/*hang_up=*/true, /*broken=*/true));
   EXPECT_EQ(r.Begin(), Turn::kRead);
-  r.Pause();  // By what was read.
+  r.Pause();  // By earlier reads.
   EXPECT_EQ(r.Begin(), Turn::kBroken);
 }
 
@@ -239,8 +240,8 @@ TEST(Readiness, BehavesLikeItsModel) {
   }
 }
 
-// A socket made of a counter: producers add bytes and make edges, whoever is
-// told to schedule a reader runs it on the spot or hands it to a helper.
+// A socket made of a counter: producers add bytes and make edges, the producer
+// that must schedule a reader runs it on the spot or hands it to a helper.
 class Source {
  public:
   void Produce() {

@@ -26,8 +26,9 @@ namespace {
 
 // How long the system takes to look a name up.
 std::atomic<int> look_up_ms{0};
-flare::fiber::Event* looking_up = nullptr;  // Set by who is about to.
-std::atomic<std::intptr_t> asked_at{0};     // On whose stack it did so.
+// Set by a thread before it looks up.
+flare::fiber::Event* looking_up = nullptr;
+std::atomic<std::intptr_t> asked_at{0};  // On whose stack it did so.
 
 }  // namespace
 
@@ -59,7 +60,7 @@ TEST(Resolver, LiteralsAreParsed) {
   }
 }
 
-// What "localhost" is on many machines.
+// "localhost" on many machines.
 TEST(Resolver, NamesHaveEachAddressOnce) {
   const auto endpoints = Resolve("both.test:5567");
   ASSERT_TRUE(endpoints.has_value()) << endpoints.error().message();
@@ -178,7 +179,7 @@ TEST_P(ResolverTest, TheSystemIsNotAskedOnStacksOfFibers) {
   Fiber([&] { fiber::RunBlocking(resolve); }).join();
 }
 
-// What is looked up meanwhile is written to the stack of a fiber.
+// A look-up in the meantime writes its result to the stack of a fiber.
 TEST_P(ResolverTest, TheEndOfTheRuntimeWaitsForLookUps) {
   fiber::Event begun;
   looking_up = &begun;

@@ -281,7 +281,7 @@ class StreamConnection final : public Descriptor {
   struct LingerTimer : fiber::Timer {
     StreamConnection* connection = nullptr;
   };
-  // Of a server's transport.
+  // The handshake of a server's transport.
   struct OwnHandshake : LingerTimer, Handshakes::Entry {
     void OnTurn() override;
     std::function<void()> MakeWay() override;
@@ -292,7 +292,8 @@ class StreamConnection final : public Descriptor {
   enum class Opening {
     kDone,  // Connected, now or long since.
     kWaiting,
-    kAwaitsTurn,  // Of its handshake: the reader's role is the task's to come.
+    // The handshake's: the reader's role belongs to the coming task.
+    kAwaitsTurn,
   };
   enum class ReadOutcome { kDrained, kMore };
   enum class SendOutcome { kSent, kShort, kFull, kFailed };
@@ -370,8 +371,9 @@ class StreamConnection final : public Descriptor {
   // Null: the socket itself.
   const std::unique_ptr<Transport> transport_;
 
-  // Not started or not connected yet, or the transport's handshake isn't done:
-  // the flusher's role is still held for Start() or, after it, for the reader.
+  // True before the start, the connection, and the end of the transport's
+  // handshake: the flusher's role is still held for Start() or, after it, for
+  // the reader.
   std::atomic<bool> opening_{true};
 
   Role read_task_;
@@ -380,10 +382,11 @@ class StreamConnection final : public Descriptor {
   std::size_t need_ = 0;
   bool refused_ = false;   // By OnData.
   bool end_told_ = false;  // EndInput() has had its effect.
-  // After EndInput(): how much of what had arrived then is still unread.
+  // After EndInput(): the number of bytes that had arrived then and are still
+  // unread.
   std::optional<std::size_t> left_to_end_;
   Buffer input_;
-  PacedCompaction compaction_;  // Of input_.
+  PacedCompaction compaction_;  // The compaction of input_.
   std::atomic<std::int64_t> last_received_ns_;
 
   Role flush_task_;
@@ -440,7 +443,8 @@ class StreamConnection final : public Descriptor {
   // When a look last found more of these than the one before.
   std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
   LingerTimer linger_;
-  // Of an accepted connection with a transport, until its handshake is done.
+  // Set for an accepted connection with a transport, until its handshake is
+  // done.
   std::unique_ptr<OwnHandshake> handshake_;
 };
 

@@ -116,14 +116,14 @@ TEST_P(AfterFlushTest, GivesUpOnAPeerThatTakesNothing) {
             WriteResult::kOk);
   connection_->CloseAfterFlush();
   EXPECT_EQ(handler_.WaitClosed().code(), ETIMEDOUT);
-  // It doesn't take what it has got for all there was.
+  // It doesn't take its part for the whole output.
   EXPECT_EQ(ReceiveRest(peer_.get()), ECONNRESET);
   ExpectGone();
 }
 
 // The kernel holds so much that it has no room for more for longer than we
-// would wait; but what it holds becomes less. A reader that was kept from its
-// CPU for so long isn't one of those: it tries again.
+// would wait; but its backlog shrinks. A reader that was kept from its CPU for
+// so long isn't one of those: it tries again.
 TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
   constexpr std::int64_t kLinger = 100'000'000;
   StreamConnection::Options options;

@@ -1,5 +1,5 @@
-// What comes after a connection has broken: a send has failed, or the handler
-// has refused what was received.
+// The time after a connection has broken: a send has failed, or the handler has
+// refused the input.
 #include <atomic>
 #include <cerrno>
 #include <string>
@@ -37,7 +37,7 @@ class BrokenTest : public testing::ConnectionTest {
 FLARE_INSTANTIATE_RUNTIME_TEST(BrokenTest);
 
 // The reader waits for room, which only the flusher can make: by dropping also
-// what was written after it had taken what it couldn't send.
+// the output that was written after the failed batch.
 TEST_P(BrokenTest, AWriteBesideASendThatFailsLeavesRoom) {
   const std::string large(1'000'000, 'l');
   StreamConnection::Options options;
@@ -69,7 +69,7 @@ TEST_P(BrokenTest, AWriteBesideASendThatFailsLeavesRoom) {
   EXPECT_FALSE(handler_.WaitClosed().ok());
 }
 
-// Not for what has arrived while it was paused, either.
+// It isn't called for input that arrived during the pause, either.
 TEST_P(BrokenTest, WhatIsRefusedAfterAPauseWasTheLast) {
   std::atomic<int> calls{0};
   fiber::Event paused;
@@ -103,8 +103,8 @@ TEST_P(BrokenTest, WhatIsRefusedDuringACloseWasTheLast) {
     return false;
   };
   Open({}, /*our_send_buffer=*/4096, /*peer_receive_buffer=*/4096);
-  // The flusher waits for room, so what is written now is still there when the
-  // connection is closed. Then this runs, in Close().
+  // The flusher waits for room, so output that is written now is still there
+  // when the connection is closed. Then this runs, in Close().
   EXPECT_EQ(connection_->Write(CreateBufferSlow(std::string(1'000'000, 'l')),
                                Flush::kNow),
             WriteResult::kOk);

@@ -1,5 +1,5 @@
-// How a connection ends: by either side, in good order or not. What is sent
-// before it ends is in stream_connection_after_flush_test.cc.
+// How a connection ends: by either side, in good order or not. Output before
+// the end is the subject of stream_connection_after_flush_test.cc.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -212,7 +212,7 @@ TEST_P(CloseTest, ResetWhileTheSocketIsFull) {
   ExpectGone();
 }
 
-// What the peer said before it went is delivered although sending fails.
+// The peer's last input is delivered although sending fails.
 TEST_P(CloseTest, LastWordsOfThePeerAreRead) {
   for (int round = 0; round < 50; ++round) {
     RecordingHandler handler;

@@ -1,5 +1,6 @@
 // Deadlines that pass while a connection is being closed: of lingering, and of
-// those that wait for room. What has left isn't touched any more [BK3] [SC6].
+// those that wait for room. A waiter that has left isn't touched any more [BK3]
+// [SC6].
 #include <sys/socket.h>
 
 #include <array>
@@ -39,7 +40,7 @@ void SpinUntil(std::int64_t at_ns) {
 }
 
 // Waits for room, first until `at_ns`, then by short deadlines, until the
-// connection is closed. What a wait has left on the stack is overwritten at
+// connection is closed. The remains of a wait on the stack are overwritten at
 // once.
 void WaitAgainAndAgain(StreamConnection* connection, std::int64_t at_ns) {
   for (;;) {

@@ -118,7 +118,7 @@ TEST_P(EndOfInputTest, EndInputClosesWhoDoesNotCare) {
   ExpectGone();
 }
 
-// Who ends the input of a connection before it is started, ends it after.
+// Input that is ended before a connection starts is ended after the start.
 TEST_P(EndOfInputTest, EndInputBeforeTheStart) {
   handler_.on_connected = [] { ADD_FAILURE() << "it was accepted"; };
   testing::SocketPair pair = testing::TcpPair();

@@ -1,4 +1,4 @@
-// When a connection sends what is written, and who does it.
+// When a connection sends its output, and on which thread.
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -152,7 +152,7 @@ TEST_P(FlushTest, NowKeepsTheOrder) {
   EXPECT_EQ(Receive(peer_.get(), 12), "first second");
 }
 
-// ... before what is queued behind the first, which may write, too.
+// ... before the tasks behind the first, which may write, too.
 TEST_P(FlushTest, NowEndsTheWaitingForMore) {
   if (GetParam().workers != 1 || fiber::IsShuffleRequested()) GTEST_SKIP();
   constexpr int kOthers = 30;
@@ -190,7 +190,7 @@ TEST_P(FlushTest, NoOutputMayWaitButOneMessage) {
   EXPECT_EQ(Receive(peer_.get(), 1), "x");
 }
 
-// What the kernel doesn't take at once is sent by workers.
+// Workers send the output that the kernel doesn't take at once.
 TEST_P(FlushTest, NowLeavesTheRestToWorkers) {
   Open();
   const std::string all = testing::Pattern(20'000'000);
@@ -201,7 +201,7 @@ TEST_P(FlushTest, NowLeavesTheRestToWorkers) {
   EXPECT_EQ(Receive(peer_.get(), all.size()), all);
 }
 
-// No worker is needed for what a plain thread writes.
+// No worker is needed for a plain thread's output.
 TEST_P(FlushTest, ThreadsSendByThemselves) {
   Open();
   const std::size_t workers =
@@ -226,10 +226,11 @@ TEST_P(FlushTest, ThreadsSendByThemselves) {
 }
 
 // Threads that have one CPU for all: while one is about to send, the others add
-// to it. The socket keeps what was sent together apart from the rest.
+// to it. The socket keeps joint sends apart from the rest.
 TEST_P(FlushTest, ThreadsSendTogetherIfThatPays) {
   constexpr int kThreads = 16;
-  constexpr int kWrites = 10;  // Of each; what the socket has room for.
+  // Each one's writes; the socket has room for them.
+  constexpr int kWrites = 10;
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
   peer_ = UniqueFd(ends[0]);
@@ -273,8 +274,7 @@ TEST_P(FlushTest, ThreadsSendTogetherIfThatPays) {
   EXPECT_LE(pieces, kThreads * kWrites / 2);
 }
 
-// What it has taken may have been made up for by more output since the last
-// look.
+// New output since the last look may have replaced the bytes that it has taken.
 TEST_P(FlushTest, PeerTakesOutputWhateverTheKernelHolds) {
   constexpr std::int64_t kLately = 20'000'000;
   const auto sleep = [] {
@@ -302,8 +302,8 @@ TEST_P(FlushTest, PeerTakesOutputWhateverTheKernelHolds) {
   EXPECT_FALSE(takes);
 }
 
-// A forked child has the connection, too, and no workers: what it sent would go
-// among what the parent sends, and what it closed is the parent's.
+// A forked child has the connection, too, and no workers: its output would mix
+// with the parent's, and its close would close the parent's connection.
 TEST_P(FlushTest, ForkedChildrenDoNothing) {
   Open();
   testing::ExpectAbortInChild([&] {

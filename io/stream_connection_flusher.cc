@@ -110,7 +110,7 @@ void StreamConnection::SendFromThread() {
 // Sends until there is no more, or the kernel takes no more.
 void StreamConnection::SendAll() {
   for (int rounds = 1;; ++rounds) {
-    // relaxed: as in Write, which has queued what it says this of.
+    // relaxed: as in Write, which has queued the output that this is about.
     flush_now_.store(false, std::memory_order_relaxed);
     if (!CollectOutput()) break;
     if (!SendPending()) return;
@@ -197,7 +197,7 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
                     : count == 0          ? transport_->SendEnd()
                                           : transport_->Send(pieces, count);
   if (n < 0) {
-    // Not `errno`: waiting may have moved this loop to another thread.
+    // In place of `errno`: waiting may have moved this loop to another thread.
     const int error = fiber::GetLastError();
     if (error == EINTR) return SendOutcome::kSent;
     if (error == EAGAIN) return SendOutcome::kFull;
@@ -232,8 +232,8 @@ void StreamConnection::EndOutput(int error) {
   if (input_ended_.load(std::memory_order_seq_cst)) {
     CloseEnded(error);
   } else if (error != 0 && reader_.Signal(/*hang_up=*/true)) {
-    // The peer is gone, but what it sent before may still be unread: perhaps
-    // the answer that explains it. The reader closes when it has read all.
+    // The peer is gone, but its last output may still be unread: perhaps the
+    // answer that explains it. The reader closes when it has read all.
     fiber::Submit(&read_task_);
   }
 }

@@ -1,4 +1,4 @@
-// Handlers that pause reading, and what is left for when it goes on.
+// Handlers that pause reading, and the input that is left for later.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -61,7 +61,7 @@ TEST_P(PauseTest, WhatAPausingHandlerLeftIsDeliveredAgain) {
   std::atomic<int> taken{0};
   fiber::Event ended;
   StreamConnection::Options options;
-  options.max_input = 100;  // Doesn't count for what was left.
+  options.max_input = 100;  // Doesn't count for the rest that was left.
   handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {
     in.Skip(1);
     connection_->PauseReading();
@@ -86,7 +86,7 @@ TEST_P(PauseTest, WhatAPausingHandlerLeftIsDeliveredAgain) {
   EXPECT_TRUE(ended.WaitUntil(Deadline()));
 }
 
-// EndInput() waits for the handler to have taken what it left.
+// EndInput() waits until the handler has taken the rest that it left.
 TEST_P(PauseTest, EndOfInputComesAfterWhatWasLeft) {
   std::atomic<int> taken{0};
   fiber::Event first;
@@ -115,7 +115,7 @@ TEST_P(PauseTest, EndOfInputComesAfterWhatWasLeft) {
   EXPECT_TRUE(ended.WaitUntil(Deadline()));
 }
 
-// What the peer had sent before is of no use to it any more.
+// The peer's earlier input is of no use to it any more.
 TEST_P(PauseTest, AResetIsNoticedWhileReadingIsPaused) {
   fiber::Event paused;
   handler_.on_data = [&](Buffer& in, std::size_t*, std::string*) {

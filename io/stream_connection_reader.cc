@@ -187,7 +187,7 @@ bool StreamConnection::FinishTcpConnecting() {
     Close(StatusFromErrno(error, "connect to " + remote_.ToString()));
     return false;
   }
-  // Not remote_, which may be the wildcard address.
+  // In place of remote_, which may be the wildcard address.
   const Endpoint peer = GetRemoteEndpoint(fd());
   if (peer.empty()) return false;  // Still in progress.
   local_ = GetLocalEndpoint(fd());
@@ -213,7 +213,8 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
             : transport_->Receive(space.iovecs(), space.iovec_count());
     if (n == 0) return HandleEndOfInput();
     if (n < 0) {
-      // Not `errno`: the handler may have moved this loop to another thread.
+      // In place of `errno`: the handler may have moved this loop to another
+      // thread.
       const int error = fiber::GetLastError();
       if (error == EINTR) return ReadOutcome::kMore;
       if (error != EAGAIN && transport_ != nullptr) {
@@ -257,7 +258,7 @@ void StreamConnection::Deliver() {
                              (error.empty() ? "not understood" : error)));
     return;
   }
-  // relaxed: see PauseReading. What it left may be any number of messages.
+  // relaxed: see PauseReading. The rest may be any number of messages.
   if (left_over_.load(std::memory_order_relaxed)) return;
   const std::size_t wanted = std::max(need_, input_.size());
   if (wanted > options_.max_input) {
@@ -274,8 +275,8 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
   // seq_cst, both: pair with EndOutput [SC7]. relaxed: written here only.
   const bool first = !input_ended_.load(std::memory_order_relaxed);
   input_ended_.store(true, std::memory_order_seq_cst);
-  // Asked before output_ended_ is: if our own end is what has made the socket
-  // hang up, that was set first.
+  // Asked before output_ended_ is: if our own end has made the socket hang up,
+  // that was set first.
   const bool gone = HasHungUp(fd());
   const int ended = output_ended_.load(std::memory_order_seq_cst);
   if (ended >= 0) {

@@ -1,5 +1,5 @@
-// Crowds of connections, and closing from many threads at once. What these
-// tests look for shows as a hang, a failed count, or a sanitizer's report.
+// Crowds of connections, and closing from many threads at once. Faults show as
+// a hang, a failed count, or a sanitizer's report.
 #include <sys/resource.h>
 
 #include <algorithm>

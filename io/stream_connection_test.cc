@@ -1,6 +1,6 @@
-// What a connection does for one user at a time: connect, read, write, limits.
-// Pauses of reading are in stream_connection_pause_test.cc, closing in
-// stream_connection_close_test.cc, who sends and when in
+// A connection with one user at a time: connect, read, write, limits. Pauses of
+// reading are in stream_connection_pause_test.cc, closing in
+// stream_connection_close_test.cc, the times and threads of sends in
 // stream_connection_flush_test.cc, crowds and races in
 // stream_connection_stress_test.cc.
 #include "flare/io/stream_connection.h"
@@ -70,8 +70,8 @@ TEST_P(StreamConnectionTest, WritesBeforeTheStartGoOutAfterIt) {
   EXPECT_EQ(Receive(pair.peer.get(), 5), "early");
 }
 
-// The handler sees what it left together with what is new, and its hint lets
-// large bodies come in few pieces.
+// The handler sees the rest that it left together with new input, and its hint
+// lets large bodies come in few pieces.
 TEST_P(StreamConnectionTest, IncompleteMessagesAreKept) {
   constexpr std::size_t kMessage = 1 << 20;
   std::atomic<int> calls{0};
@@ -148,7 +148,7 @@ TEST_P(StreamConnectionTest, ManyPieces) {
   EXPECT_EQ(Receive(peer_.get(), all.size()), all);
 }
 
-// What short ones take is mostly not their bytes.
+// Most of the memory of short ones is not their bytes.
 TEST_P(StreamConnectionTest, ShortWritesCountForMore) {
   StreamConnection::Options options;
   options.max_output = 100'000;
@@ -195,7 +195,7 @@ TEST_P(StreamConnectionTest, OutputLimit) {
   EXPECT_TRUE(written.wait_for(testing::kLimit));
 }
 
-// Who looks for room first may write more than there is.
+// A writer that looks for room first may write more than fits.
 TEST_P(StreamConnectionTest, OutputLimitThatOnlyWaitersMind) {
   StreamConnection::Options options;
   options.max_output = 100'000;

@@ -73,7 +73,7 @@ class TurnTest : public testing::ConnectionTest {
   }
 
   std::atomic<int> dots_{0};
-  std::atomic<std::size_t> read_{0};  // Of a burst.
+  std::atomic<std::size_t> read_{0};  // Bytes of a burst.
   std::atomic<std::size_t> seen_{0};
   fiber::Event all_;
 };

@@ -1,6 +1,6 @@
-// What the system calls of a connection cost by the ways to make them: one
-// piece by recv and send or by readv and sendmsg, and a look for events by
-// epoll_wait or by epoll_pwait2 (docs/decisions/0033-calls-for-one-piece.md).
+// The cost of a connection's system calls, by the ways to make them: one piece
+// by recv and send or by readv and sendmsg, and a look for events by epoll_wait
+// or by epoll_pwait2 (docs/decisions/0033-calls-for-one-piece.md).
 //
 // A round is 64 bytes there and back between two sockets of loopback TCP, by
 // one thread: two sends and two receives, and no waiting.

@@ -27,11 +27,11 @@ class TlsSession final : public Transport {
     std::int64_t handshake_timeout_ns = 0;
     // Keeps what `ssl` uses.
     std::shared_ptr<const void> keys = nullptr;
-    // Of a server: the number that is counted down when the handshake has
-    // ended, and those that go on.
+    // For a server: the number of handshakes that go on, counted down at the
+    // end of this one.
     std::shared_ptr<std::atomic<std::size_t>> handshake_count = nullptr;
     std::shared_ptr<Handshakes> handshakes = nullptr;
-    // Of a client: takes a session that a later connection may resume.
+    // For a client: takes a session that a later connection may resume.
     std::function<void(SSL_SESSION*)> remember = nullptr;
   };
 
@@ -66,7 +66,7 @@ class TlsSession final : public Transport {
   int WriteCipher(const char* from, int size);
 
  private:
-  // Of the input, the reader's own.
+  // The input's state, the reader's own.
   enum class Input { kOpen, kEnded, kBroken };
 
   TlsSession(SSL* ssl, Setup setup);

@@ -1,5 +1,5 @@
-// Texts for what OpenSSL says, which name the cause, and certificates as values
-// of ours. For io/tls_*.cc only: needs OpenSSL's headers.
+// Texts for OpenSSL's errors, which name the cause, and certificates as our
+// values. For io/tls_*.cc only: needs OpenSSL's headers.
 #ifndef FLARE_IO_TLS_TEXT_H_
 #define FLARE_IO_TLS_TEXT_H_
 

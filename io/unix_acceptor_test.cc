@@ -1,5 +1,6 @@
 // Acceptors of Unix sockets: whose file is at the path, and whose it may
-// replace. What is the same for all kinds of addresses is in acceptor_test.cc.
+// replace. Behaviour that all kinds of addresses share is tested in
+// acceptor_test.cc.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -166,8 +167,8 @@ TEST_P(UnixAcceptorTest, OtherFilesAreNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_regular_file(path));
 }
 
-// Who waits for the path gets it while the end is still under way, and keeps it
-// beyond that.
+// An acceptor that waits for the path gets it while the end is still under way,
+// and keeps it beyond that.
 TEST_P(UnixAcceptorTest, SocketFileIsHandedOver) {
   const Endpoint address = EndpointFromUnix(TemporaryPath());
   auto acceptor = MustListen(address, greeter_.Callback());

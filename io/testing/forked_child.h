@@ -1,4 +1,4 @@
-// What a forked child does with what the parent's runtime works on.
+// A forked child's use of objects that the parent's runtime works on.
 
 #ifndef FLARE_IO_TESTING_FORKED_CHILD_H_
 #define FLARE_IO_TESTING_FORKED_CHILD_H_

@@ -1,5 +1,5 @@
-// What must hold for any bytes that the peer of a TLS session sends. Shared by
-// the randomised test and the fuzzer; a violation ends the process.
+// Invariants for any bytes that the peer of a TLS session sends. Shared by the
+// randomised test and the fuzzer; a violation ends the process.
 //
 //   CheckTlsSession(script);
 //
@@ -182,8 +182,8 @@ class TlsSessionCheck {
     }
   }
 
-  // Whether what was received since there were `before` bytes is what was sent:
-  // that before was looked at then, and may be long.
+  // Whether the bytes received behind the first `before` are those sent;
+  // earlier ones were checked at the time, and may be many.
   static bool ContinuesWith(std::string_view sent, std::size_t before,
                             std::string_view received) {
     return sent.substr(std::min(before, sent.size()))
@@ -192,7 +192,7 @@ class TlsSessionCheck {
 
   // --- The peer -------------------------------------------------------------
 
-  // What the session has sent reaches the peer, which does what it can.
+  // Passes the session's output to the peer, which goes as far as it can.
   void Exchange() {
     PeerReads();
     TakePeerOutput();
