@@ -94,7 +94,8 @@ bool ChunkedDecoder::StepBehindSize(char c) {
 }
 
 // Extensions, which nobody reads, mustn't make a body that is within its limit
-// many times as long. What some senders sign each chunk with is within this.
+// many times as long. The signatures that some senders add to each chunk are
+// within this.
 bool ChunkedDecoder::CountSizeLine() {
   overhead_ += max_line_bytes_ - line_left_;
   overhead_ -= std::min<std::uint64_t>(overhead_, 16 + 2 * chunk_left_);

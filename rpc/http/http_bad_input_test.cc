@@ -1,5 +1,5 @@
-// What can't be served: how it is refused, and what becomes of the connection.
-// All that RFC 9112 forbids is in http_conformance_test.cc.
+// Requests that can't be served: their refusals, and the fate of the
+// connection. Violations of RFC 9112 are in http_conformance_test.cc.
 #include <cstddef>
 #include <string>
 

@@ -19,7 +19,7 @@ namespace {
 constexpr char kPrefix[] = "/rpc/";
 constexpr std::size_t kPrefixSize = sizeof(kPrefix) - 1;
 
-// Not starts_with(), which calls memcmp() for these five bytes.
+// In place of starts_with(), which calls memcmp() for these five bytes.
 bool HasPrefix(std::string_view path) {
   return path.size() >= kPrefixSize &&
          std::memcmp(path.data(), kPrefix, kPrefixSize) == 0;
@@ -82,7 +82,7 @@ bool IsDialectGet(const HttpUses& uses, const HttpHead& head) {
          uses.dialect->Recognise(uses, head, &ticket);
 }
 
-// Not inlined, here and below: all calls would pay for the frame.
+// Kept out of line, here and below: all calls would pay for the frame.
 [[gnu::noinline]] bool IsUnusualCall(const HttpUses& uses,
                                      const HttpHead& head) {
   if (!uses.calls()) return false;

@@ -89,8 +89,8 @@ class HttpClientProtocol : public ClientProtocol {
   void OnClosed(const flare::Status& why) override { streams_.Close(why); }
 
  private:
-  // What the head says of the call. Copies what it needs of it, as the bytes
-  // may go. False: of which call isn't known.
+  // Takes the call's facts from the head. Copies them, as the bytes may go.
+  // False: the call is unknown.
   bool FillResponse(const HttpHead& head, InboundResponse* response,
                     std::string* error) const;
   static void FillOutcome(const HttpHead& head, InboundResponse* response);
@@ -107,7 +107,7 @@ class HttpClientProtocol : public ClientProtocol {
 flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
                                         BufferBuilder* out) const {
   constexpr std::size_t kMaxMethod = 4096;
-  // What would end the path isn't sent.
+  // Characters that would end the path aren't sent.
   if (!IsHttpPathText(request.method) || request.method.size() > kMaxMethod) {
     return flare::Status(STATUS_INVALID_METHOD_NAME,
                          "a method name that can't stand in a URL");
@@ -154,7 +154,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
   }
   response->wire_size = static_cast<std::size_t>(reader_.size());
   reader_.Take(in, &response->body);
-  // What a failure has for a body isn't a message.
+  // The body of a failure isn't a message.
   if (response->status != STATUS_SUCCESS) response->body.Clear();
   return CutResult::kMessage;
 }

@@ -1,5 +1,5 @@
-// What a client of calls over HTTP doesn't take: what is no response, ends its
-// connection; a response that is too large, only its call.
+// Input that a client of calls over HTTP refuses: bytes that are no response
+// end its connection; a response that is too large, only its call.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ class HttpClientRefusals : public testing::ClientProtocolTest<> {
  protected:
   HttpClientRefusals() : ClientProtocolTest(nullptr) {}
 
-  // What makes the client close the connection, and what it says of it.
+  // Input that makes the client close the connection, and its error text.
   struct Refusal {
     std::string bytes;
     std::string error;
@@ -70,7 +70,7 @@ TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
   ExpectErrors(limits, cases);
 }
 
-// Whose call is to fail can't be told.
+// The call that should fail is unknown.
 TEST_F(HttpClientRefusals, ClosesOnAResponseOfNobody) {
   const std::vector<Refusal> cases = {
       {"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nxx",

@@ -20,7 +20,7 @@ std::string_view HttpCodingName(CompressionAlgorithm algorithm);
 // The one of HttpCodings::usable() to choose, if there is one.
 CompressionAlgorithm PreferredHttpCoding(std::uint8_t usable);
 
-// What Accept-Encoding says of the codings that we know.
+// The codings that Accept-Encoding names, among those that we know.
 class HttpCodings {
  public:
   static constexpr std::uint8_t BitOf(CompressionAlgorithm algorithm) {

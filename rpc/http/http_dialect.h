@@ -57,7 +57,7 @@ class HttpDialect {
   virtual Buffer FormatReply(const HttpTicket& ticket,
                              OutboundResponse&& response) const = 0;
 
-  // Of a reply that is a stream: why there can't be one (empty: there can),
+  // For a reply that is a stream: why there can't be one (empty: there can),
   // the head, which says that chunks follow, and the bytes that go into the
   // chunks. No bytes: the message is too large.
   virtual std::string_view WhyNoStream(const HttpTicket& ticket) const = 0;

@@ -1,4 +1,4 @@
-// What it takes to read the head of an HTTP request: parsed, compared with the
+// The cost of reading the head of an HTTP request: parsed, compared with the
 // last one (http_head_memo.h), and parsed because the last one was another
 // (docs/decisions/0034-heads-that-come-again.md).
 

@@ -21,7 +21,7 @@ HttpHeadMemo::Found HttpHeadMemo::Peek(std::string_view bytes,
   return Parse(bytes, limit, max_fields, parsed);
 }
 
-// Not inlined: heads that are known need no frame for it.
+// Kept out of line: known heads need no frame for it.
 [[gnu::noinline]] HttpHeadMemo::Found HttpHeadMemo::Parse(
     std::string_view bytes, std::size_t limit, std::size_t max_fields,
     std::optional<HttpHead>* parsed) {
@@ -44,8 +44,8 @@ void HttpHeadMemo::OnMiss(std::string_view text, const HttpHead& head) {
   known_->Assign(text, head);
 }
 
-// What doesn't match has changed numbers in `head`, which isn't used then, and
-// those of the next that does are put in their place.
+// A mismatch has changed numbers in `head`, which isn't used then; the next
+// match overwrites them.
 std::size_t HttpHeadMemo::Known::Match(std::string_view bytes,
                                        std::size_t limit) {
   constexpr std::size_t kMaxDigits = 19;  // [HM3]

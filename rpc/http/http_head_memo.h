@@ -8,7 +8,7 @@
 //   std::optional<HttpHead> parsed;
 //   auto found = memo.Peek(in.FirstContiguous(), 8192, 100, &parsed);
 //
-// That what was compared means what parsing it would have said:
+// A compared head has the same meaning as a parsed one:
 // [HM1] The remembered head was parsed without a fault, and all of it is
 //       compared, except the digits of the fields Content-Length, Rpc-SeqNo and
 //       Rpc-Timeout.
@@ -21,9 +21,8 @@
 // there may be no second, and where heads are hardly ever alike only one in
 // kMaxMisses + 1 is.
 //
-// Used by one task at a time; nothing blocks. What is remembered takes 300
-// bytes and those of the head, up to kMaxSize; before that there is next to
-// nothing.
+// Used by one task at a time; nothing blocks. A remembered head takes 300 bytes
+// and its own size, up to kMaxSize; before that the memo takes next to nothing.
 #ifndef FLARE_RPC_HTTP_HTTP_HEAD_MEMO_H_
 #define FLARE_RPC_HTTP_HTTP_HEAD_MEMO_H_
 
@@ -72,8 +71,8 @@ class HttpHeadMemo {
 
   struct Known {
     std::string text;  // of a head
-    // What it says. Its views point into `text`, but for the numbers and
-    // `fields`: those are of the head that was compared last.
+    // The parsed form. Its views point into `text`; the numbers and `fields`
+    // are of the head that was compared last.
     HttpHead head;
     std::size_t fields_begin = 0;  // in `text`
     std::array<Hole, 3> holes;
@@ -88,7 +87,7 @@ class HttpHeadMemo {
 
   Found Parse(std::string_view bytes, std::size_t limit, std::size_t max_fields,
               std::optional<HttpHead>* parsed);
-  // Of a head that was parsed.
+  // Called with a head that was parsed.
   void OnMiss(std::string_view text, const HttpHead& head);
 
   decltype(&PeekRequestHead) const parse_;

@@ -109,7 +109,7 @@ TEST(HttpHeadMemo, ParsesHeadsThatDifferOtherwise) {
     Learn(&memo, CallHead("1", "2", "3"));
     EXPECT_FALSE(IsCompared(&memo, other)) << other;
     EXPECT_EQ(ReadBy(&memo, other), ParsedText(PeekRequestHead, other));
-    // What was refused isn't remembered, nor does it stand in the way.
+    // A refused head isn't remembered, and doesn't replace a remembered one.
     EXPECT_EQ(ReadBy(&memo, other), ParsedText(PeekRequestHead, other));
     EXPECT_EQ(ReadBy(&memo, CallHead("1", "2", "3")),
               ParsedText(PeekRequestHead, CallHead("1", "2", "3")));
@@ -174,7 +174,8 @@ TEST(HttpHeadMemo, RemembersFewWhereHeadsVary) {
   int kept = 0;
   for (int i = 0; i != 8; ++i) kept += IsCompared(&memo, get(i));
   EXPECT_EQ(kept, 0);
-  // Who settles on one is served by comparing soon, and from then on.
+  // A client that settles on one head is soon served by comparing, and from
+  // then on.
   int parsed = 0;
   while (!IsCompared(&memo, get(9))) ++parsed;
   EXPECT_LE(parsed, HttpHeadMemo::kMaxMisses + 1);
@@ -186,7 +187,7 @@ TEST(HttpHeadMemo, RemembersFewWhereHeadsVary) {
 // `text` with up to two changes, of which many keep it well.
 std::string Mutated(std::string text, std::mt19937* random) {
   const auto below = [random](std::size_t n) { return (*random)() % n; };
-  // Of all bytes those that mean something here are the likely ones.
+  // Bytes with a meaning here are the likely ones.
   static const std::string bytes =
       "0123456789012345678901234567890123456789\r\n\r\n\t :,-xX/?" +
       std::string(1, '\0') + "\x7f\xff";

@@ -48,7 +48,7 @@ std::string ReadMetadata(std::string_view fields, const MetadataLimits& limits,
   const auto add = [&](std::string_view name, std::string_view value) {
     MetadataCount more = count;
     more.Add(name, MetadataValueSize(name, value));
-    // What is too much isn't added, but counted.
+    // Entries beyond the limits aren't added, but counted.
     const bool fits =
         more.entries <= limits.entries && more.bytes <= limits.bytes;
     if (fits ? AddMetadataText(name, value, &taken)

@@ -1,7 +1,7 @@
-// Which methods clients of brpc and tRPC call by which paths of HTTP: POST to
+// The paths of HTTP by which clients of brpc and tRPC call methods: POST to
 // "/package.Service/Method", or to "/Service/Method" if only one service has
-// that name. Handlers go first: what is at a path of theirs is no call, so with
-// a default handler there are none.
+// that name. Handlers go first: a request to a path of theirs is no call, so
+// with a default handler there are none.
 //
 // Set up before the server starts, by one thread; thread-safe afterwards.
 // Nothing blocks.
@@ -28,13 +28,13 @@ namespace flare::rpc {
 class HttpMethodPaths final : public HttpCallPaths {
  public:
   // `methods` are all that the server has. `routes` must outlive this object,
-  // and have all that it is to have.
+  // and be complete.
   using Methods = std::vector<const google::protobuf::MethodDescriptor*>;
   void SetUp(const Methods& methods, const HttpRoutes& routes);
 
   // Knows the paths of methods that aren't there, too, if their service is.
   bool Read(std::string_view path, std::string* method) const override;
-  // Of methods with `option idempotency_level = NO_SIDE_EFFECTS`.
+  // True for methods with `option idempotency_level = NO_SIDE_EFFECTS`.
   bool MayGet(std::string_view path) const override;
 
  private:

@@ -31,7 +31,7 @@ HttpStatus StatusSent(HttpStatus status) {
                                         : status;
 }
 
-// For what is counted.
+// For the counters.
 int RpcStatusOfReply(HttpStatus status) {
   switch (status) {
     case HttpStatus::Unauthorized:
@@ -113,7 +113,7 @@ void HttpOwnRequest::CallHandler(HttpHandler* handler) {
     host_->LogException("the HTTP handler of " + std::string(request_.path()));
     if (pieces_) {
       host_->CountFailure(STATUS_FAILED);
-      return Abort();  // Or what was sent would be taken for all of it.
+      return Abort();  // Or the sent part would be taken for all of it.
     }
     FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
                   &response_);

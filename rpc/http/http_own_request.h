@@ -84,10 +84,10 @@ class HttpOwnRequest final : public OwnRequest, private HttpBodyWriter {
 
   const HttpUses* uses_ = nullptr;
   HttpReplySender* sender_ = nullptr;
-  OwnRequestHost* host_ = nullptr;  // Of Serve.
+  OwnRequestHost* host_ = nullptr;  // Set during Serve.
   bool preflight_ = false;
-  // Of a reply in pieces, as soon as its head was sent: the status was counted
-  // by then.
+  // Set for a reply in pieces, as soon as its head was sent: its status was
+  // counted by then.
   std::optional<HttpTicket> pieces_;
   HttpRequest request_;
   HttpResponse response_;

@@ -20,7 +20,7 @@ using ::testing::EndsWith;
 using testing::HttpServer;
 using ::testing::StartsWith;
 
-// Records what it is asked for.
+// Records its calls.
 class RecordingHost final : public OwnRequestHost {
  public:
   explicit RecordingHost(const ReplyTicket& ticket) : ticket_(ticket) {}
@@ -87,7 +87,7 @@ class HttpOwnRequestTest : public ::testing::Test {
             .ok());
   }
 
-  // Serves a GET of `path`; returns what was asked of the server.
+  // Serves a GET of `path`; returns the calls of the server.
   std::vector<std::string> Get(const std::string& path) {
     server_->Feed("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n");
     const InboundRequest& request = server_->request(server_->count() - 1);
@@ -101,7 +101,7 @@ class HttpOwnRequestTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-// Whoever has the reply may send the next request.
+// A client with the reply may send the next request.
 TEST_F(HttpOwnRequestTest, LeavesTheLimitsBeforeItReplies) {
   Add("/a", [](HttpResponse* response, HttpServerContext* context) {
     EXPECT_EQ(ToNs(context->received_at.time_since_epoch()), 1);

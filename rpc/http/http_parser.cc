@@ -10,7 +10,7 @@ namespace flare::rpc {
 
 namespace {
 
-// What a function of this file has found wrong; null: nothing. (An HttpFault
+// A fault that a function of this file has found; null: none. (An HttpFault
 // takes as long to hand over as the rest of a field takes.)
 using Fault = const HttpFault*;
 
@@ -50,9 +50,9 @@ class LineReader {
         end_(bytes.data() + bytes.size()),
         marks_(at_, end_) {}
 
-  // The next line, without the CRLF that ends it, and where in it the first
-  // colon stands, if there is one. False if the line isn't all there or has a
-  // control byte, which may be a tab if `tabs`; then no more is to be read.
+  // The next line, without the CRLF that ends it, and the place of the first
+  // colon in it, if there is one. False if the line isn't all there or has a
+  // control byte, which may be a tab if `tabs`; then read no more.
   bool Next(bool tabs, std::string_view* line, std::size_t* colon) {
     *colon = std::string_view::npos;
     const char* stop;
@@ -87,7 +87,7 @@ Word LowerCaseWord(const char* text) {
 }
 
 // Whether `name`, which has that size and no control bytes, is `known`, of
-// lower-case letters and hyphens, but for the case of its letters.
+// lower-case letters and hyphens, ignoring the case of its letters.
 template <std::size_t kSize>
 bool IsName(const char* name, const char (&known)[kSize]) {
   constexpr std::size_t n = kSize - 1;
@@ -121,7 +121,7 @@ Fault ParseVersion(std::string_view version, int* minor) {
   return nullptr;
 }
 
-// Of a method that isn't served, or for something else than a path.
+// The fault of a method that isn't served, or of a target other than a path.
 Fault CheckUnusual(const HttpHead& head) {
   if (head.target.empty()) return &kBadTarget;
   switch (head.method) {
@@ -235,7 +235,7 @@ Fault ReadExpect(std::string_view value, HttpHead* out) {
 
 Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
   const char* const text = name.data();
-  // What means something in a request only.
+  // Fields with a meaning in a request only.
   const bool response = out->status != 0;
   switch (name.size()) {
     case 4:

@@ -7,7 +7,7 @@
 //   auto size = PeekRequestHead(in.FirstContiguous(), 8192, 100, &head);
 //
 // reads the usual head, which is complete, in one piece and well, in one pass.
-// For all others, and to learn what is wrong with them:
+// For all others, and to learn their faults:
 //
 //   std::size_t scanned = 0, size = 0;
 //   if (FindHeadEnd(in, 8192, &scanned, &size) == HeadEnd::kFound) {
@@ -30,7 +30,7 @@
 
 namespace flare::rpc {
 
-// What is wrong with a message, and the status that tells a client so.
+// The fault of a message, and the status that tells a client so.
 struct HttpFault {
   int status = 0;  // 0: nothing
   std::string_view text;
@@ -54,15 +54,15 @@ HeadEnd FindHeadEnd(const Buffer& in, std::size_t limit, std::size_t* scanned,
 
 // A field that should be a number.
 struct HttpNumber {
-  std::string_view text;               // as it stands there; see below
+  std::string_view text;               // as received; see below
   std::optional<std::uint64_t> value;  // nullopt: absent, or no number
 
   // Whether the field is there.
   explicit operator bool() const { return text.data() != nullptr; }
 };
 
-// What the start line and the fields that matter to us say. Absent texts are
-// empty views with data() == nullptr.
+// The contents of the start line and of the fields that matter to us. Absent
+// texts are empty views with data() == nullptr.
 struct HttpHead {
   // Request line.
   HttpMethod method = HttpMethod::Unspecified;
@@ -87,7 +87,7 @@ struct HttpHead {
   CompressionAlgorithm encoding = CompressionAlgorithm::kNone;
   HttpCodings accept_encoding;
   std::string_view content_type;
-  std::string_view origin;  // Of a request.
+  std::string_view origin;  // In a request.
   HttpNumber rpc_seq_no;
   HttpNumber rpc_timeout;
   std::string_view rpc_error_code;

@@ -404,7 +404,7 @@ TEST(ResponseHead, TheReasonMayBeMissing) {
   }
 }
 
-// Some servers echo what they were sent.
+// Some servers echo their input.
 TEST(ResponseHead, PassesOverFieldsOfRequests) {
   HttpHead head;
   EXPECT_FALSE(

@@ -15,7 +15,7 @@ std::string_view ContentTypeOf(PayloadFormat format) {
     case PayloadFormat::kVerboseJson:
       return "application/json";
     case PayloadFormat::kLenientJson:
-      break;  // Not over HTTP.
+      break;  // HTTP doesn't carry it.
   }
   return {};
 }
@@ -43,7 +43,7 @@ std::string_view HttpProtocolNameOf(PayloadFormat format) {
       return "http+proto3-json";
     case PayloadFormat::kLenientJson:
     case PayloadFormat::kVerboseJson:
-      break;  // Not over HTTP.
+      break;  // HTTP doesn't carry it.
   }
   return {};
 }

@@ -3,20 +3,20 @@
 // requests for handlers ("http"). On the server side one object per connection
 // serves whichever of them are enabled.
 //
-// What callers of other frameworks send is a call, too: POST
-// /package.Service/Method where no handler has that path, and their names of
-// the formats (http_call.cc). The reply has the Content-Type of the request.
-// Bodies may be compressed with gzip or deflate; a reply is if Accept-Encoding
-// allows that and the server wants it. The body of a call that failed is empty
-// or, where the request was JSON, {"code":12,"message":"text"}.
+// Calls of other frameworks are accepted, too: POST /package.Service/Method
+// where no handler has that path, and their names of the formats
+// (http_call.cc). The reply has the Content-Type of the request. Bodies may be
+// compressed with gzip or deflate; a reply is if Accept-Encoding allows that
+// and the server wants it. The body of a call that failed is empty or, where
+// the request was JSON, {"code":12,"message":"text"}.
 //
 // Order of replies: a call with an Rpc-SeqNo is answered as soon as it is done,
 // so that many share a connection as in the binary protocol. All else (curl,
 // browsers) is answered in the order of the requests. Once the input has ended
 // the last reply says "Connection: close".
 //
-// How the server treats what it can't serve; where a * stands the connection is
-// closed behind the reply.
+// The server's answers to requests that it can't serve; with a * the connection
+// is closed behind the reply.
 //
 //   404  a path that isn't of an enabled use
 //   405  anything but POST on /rpc/...
@@ -24,7 +24,8 @@
 //        other than gzip and deflate
 //   400  an Rpc-SeqNo or Rpc-Timeout that isn't a number; HTTP/1.1 without Host
 //        (calls excepted: the published clients send none)
-//   501  a method that isn't known. Not taken for HTTP, so that the connection
+//   501  a method that isn't known. It isn't taken for HTTP, so that the
+//   connection
 //        is closed: what doesn't begin with a capital; more than 24 letters; a
 //        line without " HTTP/x.y" and CRLF, or with control bytes; as the first
 //        message of a connection one of more than 2 KiB, or with bytes above
@@ -42,10 +43,10 @@
 //   505* not HTTP/1.x; clients of HTTP/2 are told by frames, SETTINGS and
 //        GOAWAY (HTTP_1_1_REQUIRED)
 //
-// Each has a body that says what is wrong; for calls, unless it is the head
-// that is refused, that is also in Rpc-Error-Code and Rpc-Error-Reason, and for
-// those in JSON the body is JSON. Empty lines between requests are passed over,
-// and two in front of the first.
+// Each has a body that says the fault; for calls, unless it is the head that is
+// refused, that is also in Rpc-Error-Code and Rpc-Error-Reason, and for those
+// in JSON the body is JSON. Empty lines between requests are passed over, and
+// two in front of the first.
 #ifndef FLARE_RPC_HTTP_HTTP_PROTOCOL_H_
 #define FLARE_RPC_HTTP_HTTP_PROTOCOL_H_
 
@@ -77,7 +78,7 @@ class HttpCallPaths {
   ~HttpCallPaths() = default;
 };
 
-// What a server's HTTP connections are used for.
+// The uses of a server's HTTP connections.
 struct HttpUses {
   bool pb = false;     // http+pb
   bool text = false;   // http+pb-text

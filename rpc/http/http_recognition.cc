@@ -81,7 +81,7 @@ CutResult FindHttpRequest(Buffer& in, bool spoken) {
   std::size_t empty_lines = 0;
   CutResult result = RecogniseRequest(in, spoken, &empty_lines);
   if (!spoken) {
-    // What is none of ours must stay as it is.
+    // Input for other protocols must stay as it is.
     if (result == CutResult::kMessage) in.Skip(empty_lines);
     return result;
   }

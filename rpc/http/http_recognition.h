@@ -19,7 +19,7 @@ namespace flare::rpc {
 // and an unknown method in a line only that is neither long nor odd.
 CutResult FindHttpRequest(Buffer& in, bool spoken);
 
-// Whether a response may begin so. What can't is told by its first bytes, not
+// Whether a response may begin so. Other input is told by its first bytes, not
 // by the end of a head that never comes: an SSH server, say, greets and waits.
 bool MayBeHttpResponse(const Buffer& in);
 

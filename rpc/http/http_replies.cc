@@ -54,7 +54,7 @@ void AppendEnd(const HttpTicket& ticket, std::uint64_t content_length,
   if (says_more) AppendEndWithoutLength(ticket, out);
 }
 
-// What a success begins with, up to the value of Rpc-SeqNo.
+// The begin of a success, up to the value of Rpc-SeqNo.
 std::string_view SuccessOf(PayloadFormat format) {
   switch (format) {
     case PayloadFormat::kProtobuf:
@@ -84,7 +84,7 @@ void AppendCallFields(const HttpTicket& ticket, std::string_view type,
   out->Append("\r\n");
 }
 
-// Of a call in the words of another framework.
+// The success of a call in the words of another framework.
 [[gnu::cold, gnu::noinline]] void AppendForeignSuccess(const HttpTicket& ticket,
                                                        const Metadata* metadata,
                                                        BufferBuilder* out) {
@@ -106,7 +106,7 @@ void AppendCallFields(const HttpTicket& ticket, std::string_view type,
   out->Append("\r\n");
 }
 
-// What programs read that know nothing of our fields.
+// For programs that know nothing of our fields.
 std::string JsonFailure(int code, std::string_view text) {
   std::string body = "{\"code\":" + std::to_string(code) + ",\"message\":";
   AppendJsonString(text, &body);
@@ -141,7 +141,7 @@ Buffer FormatFailure(const HttpTicket& ticket, int http_status, int code,
   return out.DestructiveGet();
 }
 
-// What of a handler's fields concerns how the reply is framed.
+// Which of a handler's fields concern the framing of the reply.
 enum class Framing { kNone, kDate, kConnection, kLength, kIgnored };
 
 Framing FramingOf(std::string_view name) {
@@ -162,8 +162,8 @@ Framing FramingOf(std::string_view name) {
   return Framing::kNone;
 }
 
-// What a handler's Connection says of the end is done and said with all else
-// that frames the reply. The rest goes out, such as the "Upgrade" of a 426.
+// A handler's wish for the end, in Connection, is handled with the other fields
+// that frame the reply. The rest goes out, such as the "Upgrade" of a 426.
 void TakeConnection(std::string_view options, HttpTicket* ticket,
                     BufferBuilder* out) {
   ForEachListMember(options, [&](std::string_view option) {
@@ -218,8 +218,8 @@ bool HasNoBody(int status) {
   return status == 204 || status == 205 || status == 304;
 }
 
-// The end of the head of such a reply. Of a 205 clients don't know without a
-// length that there is nothing.
+// The end of the head of such a reply. Without a length clients don't know that
+// a 205 has no body.
 void AppendEndWithoutBody(int status, const HttpTicket& ticket,
                           BufferBuilder* out) {
   if (status == 205) {

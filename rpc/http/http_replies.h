@@ -1,5 +1,5 @@
-// What an HTTP server says, as bytes: replies to calls, replies of handlers,
-// and refusals. Tickets say which of them is due, and how it is to be framed.
+// The output of an HTTP server, as bytes: replies to calls, replies of
+// handlers, and refusals. Tickets say which of them is due, and its framing.
 //
 // Thread-safe; nothing blocks; in steady state nothing calls the general
 // allocator, except for failures and refusals.
@@ -19,7 +19,7 @@ namespace flare::rpc {
 
 // The status of a call as that of HTTP.
 int HttpStatusOf(int rpc_status);
-// What callers are told who were refused with this HTTP status.
+// The status for callers that were refused with this HTTP status.
 int RpcStatusOf(int http_status);
 
 // The reply to a call. One that succeeded with what HTTP can't carry (an
@@ -47,13 +47,13 @@ Buffer FormatStreamFailure(const HttpTicket& ticket,
 Buffer FormatRefusal(const HttpTicket& ticket,
                      const OutboundResponse& response);
 
-// The same for a client that speaks HTTP/2, and would read the text above as a
+// A refusal for a client that speaks HTTP/2, and would read the text above as a
 // frame: SETTINGS, with which a server begins, and GOAWAY, which has the code
 // HTTP_1_1_REQUIRED and the text.
 Buffer FormatHttp2Refusal(std::string_view text);
 
-// What a handler has filled in, and the fields that frame it. Sets
-// ticket->close if the handler wants that.
+// A handler's reply, and the fields that frame it. Sets ticket->close if the
+// handler wants that.
 Buffer FormatHandlerReply(HttpTicket* ticket, HttpResponse&& response);
 
 // Its head alone, for a body in pieces. Says in *ticket how these go out:
@@ -71,8 +71,8 @@ Buffer InsertFields(std::string_view lines, Buffer&& reply);
 
 // A reply, of which more can't be known any more, with "Connection: close" as
 // its first field. The "keep-alive" that HTTP/1.0 is told is taken out: where
-// both stand "close" wins (RFC 9112, 9.3), but a client may look for the other
-// alone. Further options, which handlers set, stay.
+// both are present "close" wins (RFC 9112, 9.3), but a client may look for the
+// other alone. Further options, which handlers set, stay.
 Buffer SayClose(Buffer&& reply);
 
 }  // namespace flare::rpc

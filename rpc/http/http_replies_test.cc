@@ -149,7 +149,7 @@ TEST(SayClose, TakesOutTheKeepAliveOfTheHeadInAnyPieces) {
   for (const auto& [rest, left] :
        {std::pair{last, std::string("\r\n")},
         {"A: b\r\n" + last + last, "A: b\r\n\r\n" + last},
-        // Of the body, and of other fields.
+        // Ends of the body, and of other fields.
         {"\r\n" + last, "\r\n" + last},
         {"Proxy-" + last, "Proxy-" + last},
         {"A: " + last, "A: " + last}}) {

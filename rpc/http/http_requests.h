@@ -1,5 +1,5 @@
-// What an HTTP server makes of the head of a request: how it is to be answered,
-// and the call, or the request for a handler, that it is.
+// How an HTTP server reads the head of a request: the form of the answer, and
+// the call, or the request for a handler.
 //
 // Thread-safe; nothing blocks; in steady state nothing calls the general
 // allocator.
@@ -17,7 +17,7 @@ namespace flare::rpc {
 
 class HttpReplySender;
 
-// Fills in how a request with that head is to be answered.
+// Fills in the form of the answer to a request with that head.
 void FillHttpTicket(const HttpUses& uses, const HttpHead& head,
                     HttpTicket* ticket);
 

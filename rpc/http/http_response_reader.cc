@@ -10,10 +10,10 @@ namespace flare::rpc {
 
 namespace {
 
-// What FindHeadEnd refuses behind the first line isn't the end of a response:
-// an empty line is. Nor does this begin a long line anew each time that more of
-// it has come. `scanned` as there; it must be the start of a line that isn't
-// empty.
+// Behind the first line only an empty line ends a response, in contrast to
+// FindHeadEnd. Nor does this begin a long line anew each time that more of it
+// has come. `scanned` is as in FindHeadEnd; it must be the start of a line that
+// isn't empty.
 HeadEnd FindEmptyLine(const Buffer& in, std::size_t limit, std::size_t* scanned,
                       std::size_t* size) {
   constexpr std::string_view kEnd = "\r\n\r\n";
@@ -49,8 +49,8 @@ bool GoesOn(std::string_view rest) {
          (line[0] == ' ' || line[0] == '\t' || line.find(':') == line.npos);
 }
 
-// As ParseResponseHead, but for control bytes within fields, and ends of lines
-// behind which a field goes on: they are taken for blanks. *out may point into
+// Like ParseResponseHead, but control bytes within fields, and ends of lines
+// behind which a field goes on, are taken for blanks. *out may point into
 // *scratch.
 HttpFault ParseUntidyResponseHead(std::string_view head, std::size_t max_fields,
                                   std::string* scratch, HttpHead* out) {
@@ -131,7 +131,8 @@ HeadEnd HttpResponseReader::FindHeadEndOrEmptyLine(const Buffer& in) {
   if (!by_empty_line_) [[likely]] {
     const HeadEnd end =
         FindHeadEnd(in, limits_.max_head_size, &scanned_, &head_size_);
-    // Who ends even the first line without CR doesn't end the last one so.
+    // A server that ends even the first line without CR ends the last one the
+    // same way.
     by_empty_line_ =
         (end == HeadEnd::kBareLf && scanned_ != 0) ||
         (end == HeadEnd::kIncomplete && in.size() > scanned_ + kLongLine);

@@ -1,8 +1,8 @@
 // Cuts the responses on one HTTP connection off its input, with length or in
-// chunks. What the published servers send is read, too: they write the reason
-// of a failure as it is, line feeds and all, so behind the first line a control
-// byte counts as a blank, a line without a colon goes on with the field before,
-// as a folded one does, and only an empty line ends the head.
+// chunks. Responses of the published servers are read, too: they write the
+// reason of a failure as it is, line feeds and all, so behind the first line a
+// control byte counts as a blank, a line without a colon goes on with the field
+// before, as a folded one does, and only an empty line ends the head.
 //
 //   HttpHead head;
 //   if (reader.Read(in, &scratch, &head, &need, &error) ==
@@ -45,9 +45,9 @@ class HttpResponseReader {
   // empty.
   void Take(Buffer& in, Buffer* body);
 
-  // Of the response that was found: head and body together, and whether that is
-  // more than Limits::max_packet_size, and why that is no good. The body of
-  // such a one isn't waited for: it is empty, and what comes of it is skipped.
+  // The response that was found: the size of head and body together, whether
+  // that exceeds Limits::max_packet_size, and the fault. The body of a faulty
+  // one isn't waited for: it is empty, and its bytes are skipped.
   std::uint64_t size() const { return head_size_ + body_size_; }
   bool too_large() const { return size() > limits_.max_packet_size; }
   std::string TooLarge() const { return TooLarge(size()); }
@@ -77,7 +77,7 @@ class HttpResponseReader {
 
   const Limits limits_;
   HttpHeadMemo memo_{PeekResponseHead};
-  // Of the response at hand.
+  // For the response at hand.
   std::size_t scanned_ = 0;      // see FindHeadEnd
   bool by_empty_line_ = false;   // How the end of its head is looked for.
   std::size_t head_size_ = 0;    // 0: not known yet

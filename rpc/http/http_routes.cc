@@ -120,8 +120,8 @@ HttpRoutes::Found HttpRoutes::Look(std::string_view path) const {
   if (const auto exact = paths_.find(path); exact != paths_.end()) {
     return found(exact->second);
   }
-  // A prefix of `path` sorts at or before it, the longest one last; whatever
-  // stands between is cut down to what it has in common with `path`.
+  // A prefix of `path` sorts at or before it, the longest one last; any route
+  // between is cut down to its common prefix with `path`.
   std::string_view rest = path;
   while (!rest.empty()) {
     auto next = prefixes_.upper_bound(rest);

@@ -54,12 +54,12 @@ class HttpRoutes {
   // "(none)" for paths without a handler.
   void Count(std::shared_ptr<HttpCounterSet> counters);
 
-  // Puts another handler in the place of each, and of what answers 404. Once,
-  // as the last step. There is no exempt path from then on: such are served
-  // where nothing may block, which is known of ours alone.
+  // Replaces each handler, and the one that answers 404. Call it once, as the
+  // last step. No path is exempt from then on: exempt paths are served where
+  // nothing may block, which only our own handlers promise.
   void Wrap(const std::function<HttpHandlerPtr(HttpHandlerPtr)>& wrap);
 
-  // Destroys what was added.
+  // Destroys the handlers.
   void Clear();
 
   // Whether there is no handler.
@@ -69,7 +69,7 @@ class HttpRoutes {
 
   // The handler of exactly this path, else of its longest prefix, else the
   // default one, else null. "*" (as in "OPTIONS *") isn't a path but the server
-  // itself: without a default handler one of ours answers for it.
+  // itself: without a default handler our own answers for it.
   HttpHandler* Find(std::string_view path) const { return Look(path).handler; }
 
   // The handler of a path, and the counters of its requests (null: not
@@ -80,7 +80,7 @@ class HttpRoutes {
   };
   Found FindCounted(std::string_view path) const;
 
-  // What answers for paths without a handler; null unless Wrap() was called.
+  // The handler for paths without one; null unless Wrap() was called.
   HttpHandler* nothing() const { return nothing_.get(); }
 
   // Whether it was added by AddExemptPath().
@@ -105,7 +105,7 @@ class HttpRoutes {
   std::shared_ptr<HttpCounterSet> counters_;
   HttpRequestCounters* default_counters_ = nullptr;
   HttpRequestCounters* none_counters_ = nullptr;
-  HttpHandlerPtr nothing_;  // Of paths that have none; null: not wrapped.
+  HttpHandlerPtr nothing_;  // For paths that have none; null: not wrapped.
 };
 
 }  // namespace flare::rpc

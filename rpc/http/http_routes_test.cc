@@ -30,7 +30,7 @@ TEST(HttpRoutes, AnyHandlerMakesItNotEmpty) {
   EXPECT_FALSE(rest.empty());
 }
 
-// What answers 404 through interceptors takes no path from calls.
+// The handler that answers 404 through interceptors takes no path from calls.
 TEST(HttpRoutes, WrappingAddsNoPaths) {
   HttpRoutes routes;
   ASSERT_TRUE(routes.AddPath("/a", NewHandler()).ok());
@@ -93,7 +93,7 @@ TEST(HttpRoutes, TheServerItselfTellsItsMethods) {
   EXPECT_EQ(response.status(), HttpStatus::MethodNotAllowed);
   EXPECT_EQ(response.headers()->TryGet("Allow"), "OPTIONS");
 
-  // Who takes everything else takes this, too.
+  // The default handler takes this, too.
   routes.SetDefault(NewHandler());
   EXPECT_NE(routes.Find("*"), itself);
   EXPECT_EQ(routes.Find("*"), routes.Find("x"));

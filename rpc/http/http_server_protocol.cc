@@ -128,7 +128,7 @@ class HttpServerProtocol final : public ServerProtocol,
                             const HttpHead** head);
   CutResult FindHead(Buffer& in, InboundRequest* request);
 
-  // Of calls.
+  // For calls.
   void FillMetadata(const HttpHead& head, InboundRequest* request) const;
   void ReadDialect(InboundRequest* request) const;
 
@@ -160,7 +160,7 @@ class HttpServerProtocol final : public ServerProtocol,
            std::to_string(limits_.max_packet_size) + " bytes (" +
            std::string(kServerSizeLimit) + ")";
   }
-  // Skips what has come of a refused body. False: there is no more input.
+  // Skips the received part of a refused body. False: there is no more input.
   bool SkipRest(Buffer& in);
   // For requests whose head is no good.
   CutResult RefuseHead(const HttpFault& fault, Buffer& in,
@@ -174,7 +174,7 @@ class HttpServerProtocol final : public ServerProtocol,
   // From the first call of a streaming method on.
   std::unique_ptr<HttpServerStreams> streams_;
 
-  // What follows belongs to the reader.
+  // The next members belong to the reader.
   std::string single_;  // the latest unary method called
   HttpHeadMemo heads_{PeekRequestHead};
   // There was a message before. Written by the reader.
@@ -295,7 +295,7 @@ CutResult HttpServerProtocol::FindHead(Buffer& in, InboundRequest* request) {
                         request);
     }
     if (result != CutResult::kMessage) {
-      // Other protocols may know what is behind the empty lines.
+      // Other protocols may know the input behind the empty lines.
       return taken != 0 && !in.empty() ? CutResult::kHandled : result;
     }
   }
@@ -406,7 +406,7 @@ CutResult HttpServerProtocol::Admit(InboundRequest* request) {
   return AdmitInOrder(request);
 }
 
-// Not inlined: replies that need no place need no frame for it.
+// Kept out of line: replies that need no place need no frame for it.
 [[gnu::noinline]] CutResult HttpServerProtocol::AdmitInOrder(
     InboundRequest* request) {
   HttpTicket& ticket = TicketOf(request);

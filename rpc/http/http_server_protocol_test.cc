@@ -135,7 +135,7 @@ TEST(HttpHandlers, HeadMayTellItsLengthWithoutABody) {
     EXPECT_EQ(ReplyToHead({length}, ""),
               start + "Content-Length: " + length + "\r\n\r\n");
   }
-  // What is no number doesn't go out, and nothing is made up.
+  // A length that is no number doesn't go out, and none is made up.
   for (const char* length : {"", "-1", "+1", "0x10", "1 2", "1, 1", "many",
                              "18446744073709551616"}) {
     EXPECT_EQ(ReplyToHead({length}, ""), start + "\r\n") << length;
@@ -253,7 +253,7 @@ TEST(HttpConnection, CloseIsHonoured) {
       "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
       "GET /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
       "GET /c HTTP/1.1\r\nHost: h\r\n\r\n");
-  // What comes behind it isn't read.
+  // Input behind it isn't read.
   ASSERT_EQ(server.count(), 2u);
   EXPECT_TRUE(server.in().empty());
   server.Answer(1, "b");
@@ -373,7 +373,7 @@ TEST(HttpConnection, TheLastCallsReplySaysClose) {
   EXPECT_TRUE(server.sink().closed());
 }
 
-// Whose own end is told already.
+// The request itself asks for the end.
 TEST(HttpConnection, TheLastReplySaysCloseOnce) {
   HttpServer server;
   server.Feed("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-// What a server has for HTTP beside its services: handlers, the paths of calls,
+// A server's parts for HTTP beside its services: handlers, the paths of calls,
 // and the web pages that may make calls.
 //
 // Set up by one thread before the server starts; thread-safe afterwards.
@@ -31,7 +31,7 @@ class HttpSite {
  private:
   HttpMethodPaths paths_;
   HttpCors cors_;
-  bool streams_ = false;  // Of some method.
+  bool streams_ = false;  // Some method streams.
 };
 
 }  // namespace flare::rpc

@@ -22,7 +22,7 @@ namespace {
 // A field of type varint and number 19000, which is 0.
 constexpr std::string_view kEmptyMessage("\xc0\xa3\x09\0", 4);
 
-// What the published peers call the status codes from 0 on.
+// The published peers' names of the status codes from 0 on.
 constexpr std::array<std::string_view, 18> kNames = {"success",
                                                      "ChannelShutdown",
                                                      "FailToConnect",

@@ -11,7 +11,7 @@
 //   0CRLF
 //   Rpc-Error-Code: success              or the name of a status
 //   Rpc-Error-Reason: text               of failures
-//   Rpc-Error-Number: 1001               of failures: an extension of ours
+//   Rpc-Error-Number: 1001               of failures: our extension
 //
 // A call that fails before its first message is answered with the numeric
 // Rpc-Error-Code in the head. Messages in text and JSON end with a line feed,
@@ -51,8 +51,8 @@ namespace flare::rpc {
 // The fields that say how a stream's call ended, each a line with its CRLF.
 std::string StreamEndFields(const flare::Status& status);
 
-// Of one connection of a server that has had a call of a streaming method.
-// Thread-safe; nothing blocks.
+// The streams of a server's connection that has had a call of a streaming
+// method. Thread-safe; nothing blocks.
 class HttpServerStreams {
  public:
   // All of these must outlive this object.
@@ -72,7 +72,7 @@ class HttpServerStreams {
   StreamTable table_;
 };
 
-// Of one connection of a client. Take() is the reader's; the rest is
+// The streams of a client's connection. Take() is the reader's; the rest is
 // thread-safe. Nothing blocks.
 class HttpClientStreams {
  public:
@@ -115,7 +115,7 @@ class HttpClientStreams {
   // The reader's.
   State state_ = State::kHead;
   std::size_t scanned_ = 0;     // See FindHeadEnd().
-  std::size_t chunk_left_ = 0;  // Of a message that hasn't all come.
+  std::size_t chunk_left_ = 0;  // The rest of a message that hasn't all come.
   std::string line_;
   std::string trailer_;
   std::string scratch_;

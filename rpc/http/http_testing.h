@@ -1,4 +1,4 @@
-// What the tests of HTTP's server side share: a server's end of a connection,
+// Shared by the tests of HTTP's server side: a server's end of a connection,
 // and the bytes of requests and replies.
 #ifndef FLARE_RPC_HTTP_HTTP_TESTING_H_
 #define FLARE_RPC_HTTP_HTTP_TESTING_H_
@@ -59,7 +59,7 @@ inline std::string SuccessReply(
          body;
 }
 
-// What a handler's reply looks like (ServerDriver sets the date).
+// A handler's reply as bytes (ServerDriver sets the date).
 inline std::string HandlerReply(const std::string& body,
                                 const std::string& connection = "") {
   return "HTTP/1.1 200 OK\r\nDate: today\r\nContent-Length: " +

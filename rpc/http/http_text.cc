@@ -22,7 +22,7 @@ constexpr std::array<bool, 256> MakeChars(std::string_view others) {
 
 constexpr auto kTokenChars = MakeChars("!#$%&'*+-.^_`|~");
 
-// What a byte is in the field Host, as bits. 0: one of a name.
+// The kind of a byte in the field Host, as bits. 0: one of a name.
 constexpr std::uint8_t kColon = 1;
 constexpr std::uint8_t kBracket = 2;
 constexpr std::uint8_t kWrong = 4;
@@ -48,7 +48,7 @@ bool IsPortOrNothing(std::string_view text) {
                           }));
 }
 
-// "[::1]:80". What the address is isn't looked at.
+// "[::1]:80". The address itself isn't checked.
 bool IsInBrackets(std::string_view host) {
   const std::size_t end = host.find(']');
   return host.starts_with('[') && host.find('[', 1) == std::string_view::npos &&

@@ -1,5 +1,5 @@
-// What bytes may stand where in HTTP's text, and finding one's way in it.
-// Thread-safe; nothing blocks, and nothing but HttpHostOf() allocates.
+// The bytes that parts of HTTP's text may have, and functions to find one's way
+// in it. Thread-safe; nothing blocks, and nothing but HttpHostOf() allocates.
 #ifndef FLARE_RPC_HTTP_HTTP_TEXT_H_
 #define FLARE_RPC_HTTP_HTTP_TEXT_H_
 
@@ -12,21 +12,21 @@
 
 namespace flare::rpc {
 
-// Whether all of `text` may stand in the name of a field or of a method, and
-// there is something of it.
+// Whether `text` may be the name of a field or of a method: it isn't empty.
 bool IsHttpToken(std::string_view text);
 bool IsHttpTokenChar(char c);
 
-// Whether `text` may stand in the field Host: a name, or an address in
+// Whether `text` may be the value of the field Host: a name, or an address in
 // brackets, and a port (RFC 3986, 3.2.2). Name and port may be missing; numbers
 // and addresses may be wrong ones.
 bool MayBeHttpHost(std::string_view text);
 
-// Whether `text` may stand in a path as it is, and there is something of it:
-// visible ASCII, but for what begins a query or a fragment.
+// Whether `text`, unescaped, may be part of a path: visible ASCII without the
+// begin of a query or a fragment, and not empty.
 bool IsHttpPathText(std::string_view text);
 
-// Whether `c` may stand in a field's value: no control byte but a tab.
+// Whether a field's value may have `c`: any byte except control bytes; tabs are
+// allowed.
 inline bool IsHttpValueChar(char c) {
   return (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) || c == '\t';
 }
@@ -56,7 +56,7 @@ class HttpScanner {
   static constexpr std::ptrdiff_t kBlock = 16;
   static constexpr std::ptrdiff_t kWindow = 64;
 
-  // Looks at the next window, or at what there is of it.
+  // Looks at the next window, or at the available part of it.
   void Scan() {
     window_ = next_;
     if (end_ - next_ >= kWindow) {

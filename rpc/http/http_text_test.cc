@@ -57,7 +57,7 @@ TEST(HttpText, TextOfPaths) {
   EXPECT_FALSE(IsHttpPathText(""));
   for (std::size_t size = 1; size != 70; ++size) {
     EXPECT_TRUE(IsHttpPathText(std::string(size, 'x'))) << size;
-    // What stands around it doesn't count.
+    // The characters around it don't count.
     const std::string inner = " " + std::string(size, '/') + "?";
     EXPECT_TRUE(IsHttpPathText(std::string_view(inner).substr(1, size)));
     for (std::size_t at = 0; at != size; ++at) {

@@ -1,4 +1,4 @@
-// What an HTTP server remembers of a request to answer it.
+// An HTTP server's record of a request, for the answer.
 #ifndef FLARE_RPC_HTTP_HTTP_TICKET_H_
 #define FLARE_RPC_HTTP_HTTP_TICKET_H_
 

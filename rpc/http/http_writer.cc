@@ -98,8 +98,8 @@ void AppendJsonString(std::string_view text, std::string* out) {
   out->push_back('"');
 }
 
-// Not inlined: the caller may be on another thread at another time, and must
-// not keep the address of a thread's variable.
+// Kept out of line: the caller may be on another thread at another time, and
+// must not keep the address of a thread's variable.
 [[gnu::noinline]] void AppendDateField(BufferBuilder* out) {
   timespec now;
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -113,7 +113,7 @@ void AppendJsonString(std::string_view text, std::string* out) {
 }
 
 void FormatHttpDate(std::int64_t unix_seconds, char* out) {
-  // Not strftime: names of days must not depend on the locale.
+  // In place of strftime: names of days must not depend on the locale.
   constexpr char kDays[] = "SunMonTueWedThuFriSat";
   constexpr char kMonths[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
   time_t seconds = unix_seconds;

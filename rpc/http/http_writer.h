@@ -18,12 +18,11 @@ void AppendDecimal(int value, BufferBuilder* out);
 void AppendStatusLine(int status, BufferBuilder* out);
 
 // A text as a field value: control bytes become blanks, so that it can't end
-// the field; what is beyond 4096 bytes is cut off, in front of a UTF-8
-// sequence.
+// the field; bytes beyond 4096 are cut off, in front of a UTF-8 sequence.
 void AppendFieldText(std::string_view text, BufferBuilder* out);
 
-// A text as a string of JSON, with its quotes. What isn't UTF-8 becomes '?'s;
-// what is beyond 4096 bytes is cut off.
+// A text as a string of JSON, with its quotes. Invalid UTF-8 becomes '?'s;
+// bytes beyond 4096 are cut off.
 void AppendJsonString(std::string_view text, std::string* out);
 
 // "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", now.

@@ -52,8 +52,8 @@ namespace flare::rpc {
 
 namespace {
 
-// Of pending_: the number of requests in the lowest bits, that of those without
-// a place from kUnordered on.
+// Parts of pending_: the number of requests in the lowest bits, that of those
+// without a place from kUnordered on.
 constexpr std::uint64_t kClosing = std::uint64_t{1} << 31;
 constexpr std::uint64_t kUnordered = std::uint64_t{1} << 32;
 constexpr std::uint64_t kParts = std::uint64_t{1} << 63;
@@ -65,7 +65,7 @@ constexpr bool HasUnordered(std::uint64_t pending) {
   return CountUnordered(pending) != 0;
 }
 
-// The sink is told of what is held in multiples of this.
+// The sink learns of the held bytes in multiples of this.
 constexpr std::size_t kHeldStep = 16 << 10;
 
 // It isn't the reply to a request (100 Continue).
@@ -88,7 +88,7 @@ std::optional<std::uint64_t> OrderedReplies::Enter(bool forced) {
   const std::uint64_t pending =
       pending_.load(std::memory_order_relaxed) & (kClosing - 1);
   if (!forced && pending >= max_pending_) return std::nullopt;
-  // relaxed: only the count matters here; see Leave for what orders the end.
+  // relaxed: only the count matters here; Leave orders the end.
   const std::uint64_t before = pending_.fetch_add(1, std::memory_order_relaxed);
   if ((before & kClosing) != 0) [[unlikely]] {  // [R7]
     Leave(1, false);
@@ -245,8 +245,8 @@ ReplyTurn OrderedReplies::AskForTurn(std::uint64_t place,
     }
     unordered_waiter_ = waiter;
   }
-  // acq_rel: acquire pairs with Leave, so that what was written without a place
-  // was so before our parts [R6]; release makes the waiter visible there.
+  // acq_rel: acquire pairs with Leave, so that output without a place was
+  // written before our parts [R6]; release makes the waiter visible there.
   if (HasUnordered(pending_.fetch_or(kParts, std::memory_order_acq_rel))) {
     return ReplyTurn::kLater;
   }
@@ -316,7 +316,7 @@ bool OrderedReplies::SendInOrder(std::uint64_t place, Buffer&& bytes,
   return false;
 }
 
-// What is held for the next place. False: nothing is.
+// Takes the held reply of the next place. False: there is none.
 bool OrderedReplies::TakeNext(Slot* slot) {
   if (slots_.empty() || ended_) return false;
   if (!SlotOf(next_).ready) {
@@ -333,7 +333,7 @@ bool OrderedReplies::TakeNext(Slot* slot) {
   return true;
 }
 
-// Of who waits to make, or to begin, the reply that is next [R5] [R8].
+// The waiter that wants to make, or to begin, the next reply [R5] [R8].
 ReplyTurnWaiter* OrderedReplies::TakeWaiter() {
   return slots_.empty() ? nullptr
                         : std::exchange(SlotOf(next_).waiter, nullptr);
@@ -371,7 +371,7 @@ OrderedReplies::Slot& OrderedReplies::MakeSlot(std::uint64_t place) {
   return SlotOf(place);
 }
 
-// [R3]. Returns what was held: TellAll() is due, without the lock.
+// [R3]. Returns the held replies: TellAll() is due, without the lock.
 std::vector<OrderedReplies::Slot> OrderedReplies::End() {
   ended_ = true;
   return std::exchange(slots_, {});
@@ -416,7 +416,7 @@ std::uint64_t OrderedReplies::CountDown(std::uint64_t count) {
   return pending_.fetch_sub(count, std::memory_order_acq_rel) - count;
 }
 
-// With flags: what is due when as many are left.
+// Does the work that is due when as many are left. `left` has flags.
 void OrderedReplies::HandleLeft(std::uint64_t left) {
   if ((left & ~kParts) == kClosing) return Close();
   if ((left & kParts) != 0 && !HasUnordered(left)) TellUnorderedAreGone();

@@ -37,7 +37,7 @@ class OrderedReplies {
       : max_pending_(max_pending), max_bytes_(max_bytes), sink_(sink) {}
   ~OrderedReplies();
 
-  // What EnterUnordered() returns if closing(): the request gets no reply.
+  // The result of EnterUnordered() if closing(): the request gets no reply.
   static constexpr std::uint64_t kClosed = ~std::uint64_t{0};
 
   // Called by the reader: the next place in the order; nullopt if closing(), or
@@ -50,7 +50,7 @@ class OrderedReplies {
   // may interrupt.
   std::optional<std::uint64_t> EnterUnordered();
 
-  // Before Send() of who can wait, to be asked while the sink was told that
+  // A caller that can wait asks before Send(), while the sink was told that
   // much is held back. kLater: the waiter is told when `place` is the next.
   // `patient`: on it no earlier reply can depend.
   ReplyTurn AskToSend(std::uint64_t place, ReplyTurnWaiter* waiter,
@@ -134,7 +134,7 @@ class OrderedReplies {
   Slot& SlotOf(std::uint64_t place) FLARE_REQUIRES(lock_) {
     return slots_[place & (slots_.size() - 1)];
   }
-  // A pending request is done; `count` is what it counts in pending_.
+  // A pending request is done; `count` is its share of pending_.
   void Leave(std::uint64_t count, bool close);
   std::uint64_t CountDown(std::uint64_t count);
   [[gnu::noinline]] void HandleLeft(std::uint64_t left);

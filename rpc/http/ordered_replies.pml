@@ -4,26 +4,26 @@
  *
  * One reader enters three requests, each a call, or one that is answered in
  * parts or as a whole, as they come; each has a handler of its own. Whether much
- * is held, so that who replies waits for his turn first, is anybody's guess, and
- * so is whether he waits for too long, and goes on all the same. Locked regions
+ * is held, so that a replier waits for its turn first, is anybody's guess, and
+ * so is whether it waits for too long, and goes on all the same. Locked regions
  * and single atomic operations are one step each.
  *
  * Checked: nothing is written between the parts of a reply [R5] [R6], replies
- * with places leave in their order [R1], nobody is told who waits no more [R8],
+ * with places leave in their order [R1], nobody is told that waits no more [R8],
  * and whenever nothing can move any more all of them have left.
  *
  * Memory is sequentially consistent here. Closing, the limits, and that others
  * don't wait once somebody has done so in vain, aren't modelled.
  *
  * Broken variants, each of which must fail:
- *   -DBROKEN_PARTS_LATE   who asks for his turn looks for calls before he sets
+ *   -DBROKEN_PARTS_LATE   a waiter looks for calls before it sets
  *                         kParts [R6]
  *   -DBROKEN_NO_PLACE     calls that see kParts go without a place [R6]
  *   -DBROKEN_CALLS_SILENT the last call that leaves tells nobody [R6]
- *   -DBROKEN_AFTER_SILENT nor does who counted as a call for a moment [R6]
- *   -DBROKEN_EMIT_SILENT  the emitter doesn't tell who waits for his turn [R5]
- *   -DBROKEN_OWN_TURN     who asks takes any turn for his [R5]
- *   -DBROKEN_NEXT_WAITS   who is the next waits to be told, too [R8]
+ *   -DBROKEN_AFTER_SILENT nor does one that counted as a call briefly [R6]
+ *   -DBROKEN_EMIT_SILENT  the emitter doesn't tell the next waiter [R5]
+ *   -DBROKEN_OWN_TURN     a waiter takes any turn for its own [R5]
+ *   -DBROKEN_NEXT_WAITS   the next one waits to be told, too [R8]
  *   -DBROKEN_STOP_TOLD    who waits no more goes on although he is being told [R8]
  *   -DBROKEN_STOP_LINKED  who waits no more leaves his waiter behind [R8]
  */

@@ -22,7 +22,7 @@ namespace {
 
 using testing::RecordingSink;
 
-// What SayClose takes for a reply, and makes of it.
+// The reply that SayClose takes, and its result.
 std::string Head(std::string_view text) {
   return "<" + std::string(text) + ">\r\n";
 }
@@ -322,7 +322,7 @@ class RaceForTheEnd {
 
   explicit RaceForTheEnd(int round) : round_(round) {}
 
-  // What was sent.
+  // The output.
   std::string Run() {
     std::vector<std::jthread> repliers;
     for (int t = 0; t != 3; ++t)

@@ -123,7 +123,7 @@ TEST_F(ReplyPartsTest, CanBeTheLastOfAConnection) {
   replies_.EndParts(a, true);
   EXPECT_TRUE(replies_.closing());
   EXPECT_FALSE(sink_.closed());
-  // What was read by then is dropped.
+  // Input read by then is dropped.
   auto u = replies_.EnterUnordered();
   ASSERT_TRUE(u);
   replies_.Send(*u, Bytes("u"), false);
@@ -185,12 +185,12 @@ void SendInParts(OrderedReplies* replies, std::uint64_t place,
   replies->EndParts(place, false);
 }
 
-// Of the requests of the test below: one that enters without a place.
+// Whether a request of the test below enters without a place.
 bool EntersUnordered(int i) { return i % 5 == 0; }
 bool HasParts(int i) { return i % 3 == 0 && !EntersUnordered(i); }
 
 // A reader enters requests while repliers answer them: some in parts, between
-// which nothing of others may stand, some without a place. The latter have a
+// which no other output may come, some without a place. The latter have a
 // replier to themselves, since all others may wait for them.
 TEST(ReplyPartsStress, ManyRepliers) {
   constexpr int kRepliers = 4;

@@ -138,7 +138,7 @@ TEST_F(OrderedRepliesTest, AnUnorderedReplyCanClose) {
   EXPECT_TRUE(sink_.closed());
 }
 
-// Of both kinds, each of which waits for the other.
+// Replies of both kinds, each of which waits for the other.
 TEST_F(OrderedRepliesTest, NothingFollowsAClosingReply) {
   replies_.EnterUnordered();
   auto a = Enter();

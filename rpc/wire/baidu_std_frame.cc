@@ -20,7 +20,7 @@ constexpr int kBrpcOvercrowded = 1011;
 constexpr int kBrpcStopping = 2003;
 constexpr int kBrpcLimitReached = 2004;
 
-// What a caller of brpc understands in place of `status`; 0: nothing else.
+// The code for a caller of brpc in place of `status`; 0: none.
 int BrpcCodeFor(int status, FailureDetail detail) {
   if (detail == FailureDetail::kNoService) return kBrpcNoService;
   if (status == STATUS_SERVICE_NOT_FOUND) return kBrpcNoService;

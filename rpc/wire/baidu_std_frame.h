@@ -1,4 +1,4 @@
-// What both sides of the `baidu-std` protocol and its streams share: the frame,
+// Shared by both sides of the `baidu-std` protocol and its streams: the frame,
 // and the numbers that stand for formats, compressions and outcomes. Pure
 // functions; nothing blocks.
 #ifndef FLARE_RPC_WIRE_BAIDU_STD_FRAME_H_
@@ -69,7 +69,7 @@ inline constexpr ProtocolTraits kBaiduStdTraits{
     .is_from_service = IsFromBaiduStdService};
 
 // Says in *meta, which is a response's, how the call ended. `text` may hold any
-// bytes; what is left of it may lie in *scratch.
+// bytes; its remaining part may lie in *scratch.
 void SetBaiduStdOutcome(int status, FailureDetail detail, std::string_view text,
                         std::string* scratch, BaiduStdMeta* meta);
 // How the call ended, as the meta of a response says it.

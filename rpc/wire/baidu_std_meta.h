@@ -59,20 +59,20 @@ struct BaiduStdMeta {
   // A field of our own: see stop_notice.h.
   std::uint32_t notice = 0;
 
-  // Of both: the other user_fields, values as text.
+  // For requests and responses: the other user_fields, values as text.
   MetadataFields metadata;
 };
 
-// Decodes `bytes` into *meta, which must be fresh. Returns an empty text or
-// what is wrong with the encoding; *meta then holds the fields in front of the
-// fault. Accepts what protobuf's own parser accepts, except that groups are
-// errors. Unknown fields are skipped; missing required ones are no errors here.
+// Decodes `bytes` into *meta, which must be fresh. Returns an empty text or the
+// encoding's fault; *meta then holds the fields in front of the fault. Accepts
+// what protobuf's own parser accepts, except that groups are errors. Unknown
+// fields are skipped; missing required ones are no errors here.
 [[nodiscard]] std::string_view DecodeBaiduStdMeta(std::string_view bytes,
                                                   BaiduStdMeta* meta);
 
 // Whether there are stream settings, or a notice, in an encoded meta, and its
-// correlation id, 0 if there is none: cheaper than to decode it. What is behind
-// a fault isn't looked at.
+// correlation id, 0 if there is none: cheaper than to decode it. Bytes behind a
+// fault aren't looked at.
 bool HasStreamSettings(std::string_view bytes);
 bool HasNotice(std::string_view bytes);
 std::uint64_t CorrelationIdOf(std::string_view bytes);

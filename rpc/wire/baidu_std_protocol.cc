@@ -195,8 +195,8 @@ class BaiduStdServerProtocol final
   }
 
  private:
-  // A call that has messages beside its request. One that is to be refused is
-  // left to Parse().
+  // A call that has messages beside its request. Parse() refuses it where
+  // necessary.
   [[gnu::cold, gnu::noinline]] void BeginStream(InboundRequest* request) {
     BaiduStdMeta meta;
     if (!Decode(MetaOf<BaiduStdFrame>(request), &meta).empty()) return;
@@ -344,7 +344,7 @@ class BaiduStdClientProtocol final
       if (!BaiduStdClientStreams::IsReply(id)) return CutResult::kMessage;
     }
     BaiduStdMeta meta;
-    // Parse() finds what is wrong with it.
+    // Parse() finds the faults.
     static_cast<void>(Decode(MetaOf<BaiduStdFrame>(response), &meta));
     const BaiduStdPeer peer = BaiduStdPeer::From(meta);
     static_cast<void>(FramedClientProtocol::Parse(response));

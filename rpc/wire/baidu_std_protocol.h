@@ -6,15 +6,15 @@
 //
 //   - The method "package.Service.Method" is sent as service and method. A
 //     service may be called without its package, if only one has that name.
-//   - Status codes stand in error_code as they are, in both directions, except
-//     that callers of brpc are told of a service that isn't there by 1001, and
-//     of a method by 1002. Our own code is in user_fields then, as
-//     "Rpc-Error-Code", which our client reads. The codes of brpc itself begin
-//     at 1001. Of these, 1001 (no service), 1002 (no
-//     method), 1011 (overcrowded), 2003 (the server stops) and 2004 (a limit is
-//     reached) don't count as a service's own: a call may be retried. A failed
-//     call's reply has neither body nor attachment. Our servers say 2003, too,
-//     for calls that they don't begin as they stop.
+//   - error_code is the status code itself, in both directions, except that
+//     callers of brpc are told of a service that isn't there by 1001, and of a
+//     method by 1002. Our own code is in user_fields then, as "Rpc-Error-Code",
+//     which our client reads. The codes of brpc itself begin at 1001. Among
+//     these, 1001 (no service), 1002 (no method), 1011 (overcrowded), 2003 (the
+//     server stops) and 2004 (a limit is reached) don't count as a service's
+//     own: a call may be retried. A failed call's reply has neither body nor
+//     attachment. Our servers say 2003, too, for calls that they don't begin as
+//     they stop.
 //   - Bodies are compressed with snappy, gzip or zlib or not at all,
 //     attachments never. Our replies are in the format of the request:
 //     protobuf, its text format or its JSON (content_type 0, 3, 2; fields of
@@ -26,9 +26,9 @@
 //     attachment, is heeded, but not sent; checksums of other kinds are
 //     ignored, as are credentials, log and trace ids and user fields.
 //
-// What a request must be, and what happens otherwise:
+// Requirements on a request, and the outcome otherwise:
 //   - A meta of more than 64 KiB or larger than its packet: the connection is
-//     closed. Likewise after a malformed meta without a correlation id.
+//     closed. A malformed meta without a correlation id closes it, too.
 //   - More bytes in all than Limits::max_packet_size: answered with
 //     STATUS_MALFORMED_DATA, the bytes are skipped as they come, the
 //     connection goes on; with more than Limits::max_skipped it is closed.
@@ -53,7 +53,7 @@
 
 namespace flare::rpc {
 
-// What the server remembers of a call (ReplyTicket).
+// The server's record of a call (ReplyTicket).
 struct BaiduStdTicket {
   std::uint64_t correlation_id = 0;
   PayloadFormat format = PayloadFormat::kProtobuf;

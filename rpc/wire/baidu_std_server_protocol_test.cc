@@ -165,7 +165,7 @@ TEST_F(BaiduStdServer, AnswersInTheFormatOfTheRequest) {
   }
 }
 
-// What isn't there is called as brpc calls it, with our code beside it.
+// Missing services and methods have brpc's code, with ours beside it.
 TEST_F(BaiduStdServer, TellsCallersOfBrpcInTheirCodes) {
   struct Case {
     int status;
@@ -194,7 +194,7 @@ TEST_F(BaiduStdServer, TellsCallersOfBrpcInTheirCodes) {
   EXPECT_EQ(driver_.sink().Take(),
             BaiduStdFrameOf("\x12\x03\x08\xea\x07\x20\x00\x4a\x14\x0a\x0e"s +
                             "Rpc-Error-Code" + "\x12\x02" + "10"));
-  // Others stand as they are, and alone.
+  // Other codes are sent unchanged, and alone.
   response = OutboundResponse();
   response.status = STATUS_MALFORMED_DATA;
   driver_.protocol().Write(ReplyTicket(), std::move(response));
@@ -250,7 +250,7 @@ TEST_F(BaiduStdServer, HoldsBodiesToTheirChecksum) {
       {kOfNothing, "more", 4, true},
       {"\x58\x01", "", 0, false},
       {"\x58\x01\x62\x05\xa2\x82\xea\xd8\x00"s, "", 0, false},
-      // Of a kind that we don't know.
+      // A compression that we don't know.
       {"\x58\x02\x62\x01x", "body", 0, true},
   };
   for (const Case& c : cases) {

@@ -21,7 +21,7 @@
 namespace flare::rpc {
 namespace {
 
-// What a brpc peer, which doesn't say what it takes, is sent unread.
+// Bytes that a brpc peer, which states no window, may have unread.
 constexpr std::size_t kBrpcSendWindow = StreamWindow::kMax;
 // How much brpc sends unread is its user's choice: 2 MiB and a message, if that
 // makes none. Beyond this the connection is held.
@@ -38,7 +38,7 @@ struct FrameMeta {
   std::uint32_t type = 0;
   bool has_continuation = false;
   bool has_feedback = false;
-  std::uint64_t consumed = 0;  // Of feedback, since the stream began.
+  std::uint64_t consumed = 0;  // Bytes in feedback, since the stream began.
   bool half = false;           // Ours, of kClose: the sender reads on.
 };
 using FrameCodec = codec::Message<
@@ -70,7 +70,7 @@ Buffer CallFrame(const BaiduStdMeta& meta, OutboundBody&& body = {}) {
   return out.DestructiveGet();
 }
 
-// The settings of an end of ours.
+// The settings of our end.
 void PutSettings(std::uint64_t id, BaiduStdMeta* meta) {
   meta->has_stream_settings = true;
   meta->stream_id = id;
@@ -79,8 +79,9 @@ void PutSettings(std::uint64_t id, BaiduStdMeta* meta) {
   meta->stream_window = StreamWindow::kInitial;
 }
 
-// Of a stream that isn't there. As brpc does: a reply to FEEDBACK could
-// overtake what the receiver has yet to read, and one to an end is of no use.
+// For a frame of a stream that isn't there. As in brpc: a reply to FEEDBACK
+// could overtake what the receiver has yet to read, and one to an end is of no
+// use.
 void RefuseFrame(const FrameMeta& meta, StreamOutput* output) {
   if (meta.type != FrameMeta::kData || meta.source_id == 0) return;
   static_cast<void>(output->WriteSoon(
@@ -121,8 +122,8 @@ class BaiduStdStream final : public StreamReceiver {
     if (meta.type != FrameMeta::kRst) meta.source_id = id_;
     return output_->WriteSoon(StreamFrame(meta, std::move(body)));
   }
-  // Of a client, also before the server's settings are known: the call is given
-  // up.
+  // For a client, also before the server's settings are known: the call is
+  // given up.
   void SendReset() {
     {
       ScopedLock guard(lock_);
@@ -164,7 +165,7 @@ class BaiduStdStream final : public StreamReceiver {
     }
   }
 
-  // Of a server: its caller sends no messages.
+  // For a server: its caller sends no messages.
   void EndRequests() {
     requests_over_ = true;
     OnEnd(flare::Status());
@@ -204,8 +205,7 @@ class BaiduStdStream final : public StreamReceiver {
     }
   }
 
-  // The peer did what it may not, by `frame`, and is told that the call is
-  // over.
+  // The peer broke the rules by `frame`, and is told that the call is over.
   void Break(std::string why, const FrameMeta& frame) {
     if (peer().known) {
       static_cast<void>(Send({.type = FrameMeta::kRst}));
@@ -262,7 +262,7 @@ class BaiduStdStream final : public StreamReceiver {
           flare::Status(STATUS_FAILED, "the caller closed the stream"));
     }
     OnEnd(flare::Status());
-    OnCredit(kMuchCredit);  // Who waits to write finds that it can't.
+    OnCredit(kMuchCredit);  // A waiting writer finds that it can't write.
   }
 
   void TakeServersClose(Buffer&& payload) {
@@ -296,9 +296,9 @@ class BaiduStdStream final : public StreamReceiver {
   StreamOutput* const output_;
   RefPtr<StreamReceiver> call_;  // Constant once this is in a table.
 
-  // Of the reader alone.
+  // For the reader alone. Its rest is to come.
   bool within_message_ = false;  // Its rest is to come.
-  std::size_t parts_size_ = 0;   // Of that message.
+  std::size_t parts_size_ = 0;   // The parts' sizes of that message.
   std::uint64_t consumed_ = 0;
   bool requests_over_ = false;
 
@@ -309,7 +309,7 @@ class BaiduStdStream final : public StreamReceiver {
   bool resets_early_ FLARE_GUARDED_BY(lock_) = false;
 };
 
-// What both directions have in common.
+// The common part of both directions.
 class BaiduStdStreamWire : public StreamWire {
  public:
   BaiduStdStreamWire(RefPtr<BaiduStdStream> stream, StreamTable* table)
@@ -466,7 +466,7 @@ class BaiduStdClientStreamWire final : public BaiduStdStreamWire {
 
   bool SendMessage(OutboundBody&& body, bool last) override {
     if (!client_streams_) return SendRequest(std::move(body));
-    // What comes from the server may still be read.
+    // Messages from the server may still be read.
     if (!stream()->peer().writable || TooLargeForFrame(body, Buffer())) {
       return false;
     }

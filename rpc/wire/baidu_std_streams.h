@@ -1,7 +1,7 @@
 // Streaming calls over `baidu-std`, both sides: the streams of brpc ("streaming
 // RPC"). A call opens one by stream settings in its request, and the server
 // accepts it by settings in its reply. From then on frames with the magic
-// "STRM" carry messages (DATA), what was read of them (FEEDBACK) and the end
+// "STRM" carry messages (DATA), the number of bytes read (FEEDBACK) and the end
 // (CLOSE, RST) in both directions, each addressed by the receiver's number.
 //
 //   - The reply that accepts a stream is the payload of its first DATA frame.
@@ -14,10 +14,10 @@
 //     settings, which is the window that they take, too. Between these a CLOSE
 //     of the client ends its direction alone (StreamFrameMeta 1000), and one of
 //     the server carries the meta of a response with status and metadata.
-//   - To brpc a CLOSE says that its sender neither reads nor writes any more. A
-//     client of ours that closes its writer sends it, and reads on until the
-//     server's CLOSE. A method of ours finds the end of its requests, and its
-//     writes fail from then on.
+//   - To brpc a CLOSE says that its sender neither reads nor writes any more.
+//     Our client that closes its writer sends it, and reads on until the
+//     server's CLOSE. Our method finds the end of its requests, and its writes
+//     fail from then on.
 //
 // One object per connection. Take...() and Begin() are the reader's; the rest
 // is thread-safe. Nothing blocks.
@@ -58,7 +58,7 @@ struct BaiduStdPeer {
             .window = meta.stream_window};
   }
   bool ours() const { return window != 0; }
-  // What it may be sent before it tells what it has read.
+  // The bytes that it may be sent before it acknowledges any.
   std::size_t send_window() const;
 };
 
@@ -71,7 +71,7 @@ class BaiduStdServerStreams {
       : limits_(limits), sink_(sink) {}
 
   // A request with settings, parsed. Takes its message, and leaves a stream in
-  // it, or why it is to be refused.
+  // it, or the cause of its refusal.
   void Begin(const BaiduStdPeer& peer, std::uint64_t correlation_id,
              InboundRequest* request);
 
@@ -101,7 +101,7 @@ class BaiduStdClientStreams {
 
   // Some were, on this connection.
   bool opened() const {
-    // relaxed: whoever opened one did so before a frame of it could come.
+    // relaxed: a stream was opened before a frame of it could come.
     return opened_.load(std::memory_order_relaxed) != 0;
   }
   bool HasOpen() const { return table_.size() != 0; }

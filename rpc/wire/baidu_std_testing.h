@@ -1,5 +1,5 @@
-// What the tests of baidu-std share: the documented bytes, and a way to make
-// and to read others.
+// Shared by the tests of baidu-std: the documented bytes, and a way to make and
+// to read others.
 #ifndef FLARE_RPC_WIRE_BAIDU_STD_TESTING_H_
 #define FLARE_RPC_WIRE_BAIDU_STD_TESTING_H_
 

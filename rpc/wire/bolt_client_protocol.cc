@@ -19,8 +19,8 @@ namespace {
 // NOLINTNEXTLINE(misc-unused-using-decls): it is used, for literals.
 using std::string_view_literals::operator""sv;
 
-// What requests begin with; id, timeout and the sizes of header map and content
-// are filled in.
+// The head of requests; id, timeout and the sizes of header map and content are
+// filled in.
 constexpr std::string_view kRequestHead =
     "\x01\x01\0\x01\x01....\x0b....\0\x2c\0\0\0\0\0\0"
     "com.alipay.sofa.rpc.core.request.SofaRequest"sv;
@@ -28,10 +28,10 @@ static_assert(kRequestHead.size() == kBoltRequestSize + 0x2c);
 
 constexpr std::string_view kVersion = ":1.0";
 constexpr std::int32_t kNoTimeout = -1;
-// Of an error's text.
+// Bytes of an error's text.
 constexpr std::size_t kMaxReason = 4096;
 
-// Of the header map that names the method.
+// The size of the header map that names the method.
 std::size_t HeadersSize(const MethodName& name) {
   const std::size_t service_size = name.service.size() + kVersion.size();
   return BoltHeaderSize(kBoltService.size(), service_size) +
@@ -112,7 +112,7 @@ class BoltClientProtocol : public ClientProtocol {
         *error = kBoltNoticesWithoutEnd;
         return CutResult::kError;
       }
-      // What a server may send as well as a client does.
+      // Commands that both a server and a client may send.
       const bool heartbeat = frame.command == kBoltHeartbeat;
       if (heartbeat && frame.type != kBoltTypeRequest) {
         response->wire.Clear();

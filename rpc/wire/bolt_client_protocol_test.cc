@@ -144,7 +144,7 @@ TEST_F(BoltClient, ReadsAResponse) {
   }
 }
 
-// As the documented one but for the codec: neither class nor headers.
+// The documented one with another codec: neither class nor headers.
 TEST_F(BoltClient, ReadsAResponseWithoutClass) {
   std::string bytes = testing::kBoltResponseVector;
   bytes[9] = 11;
@@ -233,7 +233,7 @@ TEST_F(BoltClient, ReadsErrorsInsideOfSuccess) {
   EXPECT_EQ(response_.status, STATUS_SUCCESS);
 }
 
-// Of the server's own, and as answers to none of ours.
+// Heartbeats of the server's own, and answers without a question.
 TEST_F(BoltClient, HeartbeatsHaveAnEnd) {
   std::string answer = testing::kBoltHeartbeatVector.substr(0, 20);
   answer[1] = 0;

@@ -6,12 +6,12 @@
 //   response  1 type command:2 version id:4 codec status:2
 //             class_size:2 headers_size:2 content_size:4         20 bytes
 //
-// then the class name, the header map and the content. Of v2, whose peers are
-// told that this is v1, the fixed parts are read as well, and frames skipped:
+// then the class name, the header map and the content. The peers of v2 are told
+// that this is v1; its fixed parts are read, too, and its frames skipped:
 //
 //   request   2 protocol_version type command:2 version id:4 codec switch ...
-//             (as above)                                       24 bytes
-//   response  likewise                                         22 bytes
+//             (then as in v1)                                  24 bytes
+//   response  (with one byte more at the same place)           22 bytes
 //
 // and 4 more bytes behind the content, a CRC, if protocol_version is 2 and bit
 // 0 of the switch is set. Functions here are pure and never block.
@@ -48,7 +48,7 @@ inline constexpr std::uint16_t kBoltRpcRequest = 1;
 inline constexpr std::uint16_t kBoltRpcResponse = 2;
 inline constexpr std::uint16_t kBoltGoAway = 100;  // MOSN: send no more
 
-// Why a connection ends with FloodGuard::kMaxNotices of what isn't a call.
+// Why a connection ends after FloodGuard::kMaxNotices frames that aren't calls.
 inline constexpr std::string_view kBoltNoticesWithoutEnd =
     "bolt: heartbeats or go-aways without end";
 
@@ -75,7 +75,7 @@ inline constexpr std::string_view kBoltResponseError =
 inline constexpr std::string_view kBoltErrorCode = "Rpc-Error-Code";
 inline constexpr std::string_view kBoltErrorReason = "Rpc-Error-Reason";
 
-// Likewise, in the first requests: the client takes a go-away. SOFARPC's close
+// A header of the first requests: the client takes a go-away. SOFARPC's close
 // the connection on it, with all calls.
 inline constexpr std::string_view kBoltTakesGoAway = "Rpc-Takes-Go-Away";
 inline constexpr std::string_view kBoltTrue = "true";
@@ -123,14 +123,14 @@ struct BoltFrame {
 // That of a frame that was cut off before.
 BoltFrame DecodeBoltFrame(const Buffer& wire);
 
-// The server stops: no call is to be sent any more.
+// The server stops: send no call any more.
 std::string BoltGoAway();
-// What a heartbeat is answered with, in v1.
+// The answer to a heartbeat, in v1.
 std::string BoltHeartbeatReply(const BoltFrame& frame);
 
 // Goes through a header map: pairs of strings, each with its size (4 bytes)
-// before it. A size of all ones stands for null: what it belongs to is dropped,
-// and a key comes next.
+// before it. A size of all ones stands for null: the pair is dropped, and a key
+// comes next.
 class BoltHeaderReader {
  public:
   explicit BoltHeaderReader(std::string_view bytes) : rest_(bytes) {}
@@ -153,8 +153,8 @@ class BoltHeaderReader {
 constexpr std::size_t BoltHeaderSize(std::size_t key, std::size_t value) {
   return 4 + key + 4 + value;
 }
-// Writes the pair but for the last `open` bytes of the value, which are the
-// caller's to append; returns what follows.
+// Writes the pair except the last `open` bytes of the value, which are the
+// caller's to append; returns the place behind them.
 char* PutBoltHeader(std::string_view key, std::string_view value, char* out,
                     std::size_t open = 0);
 
@@ -172,7 +172,7 @@ std::string BoltMetadata(const Metadata* metadata);
 // processor" of SOFARPC's servers, and "no healthy upstream" of MOSN's.
 std::uint16_t BoltStatusFor(int status);
 int StatusFromBolt(std::uint16_t bolt_status);
-// "no processor" for 6; "unknown" for what isn't in the protocol.
+// "no processor" for 6; "unknown" for other numbers than the protocol's.
 std::string_view BoltStatusText(std::uint16_t bolt_status);
 
 }  // namespace flare::rpc

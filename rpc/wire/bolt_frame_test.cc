@@ -23,7 +23,7 @@ using testing::SlicedBuffer;
 
 using BoltCutter = FrameCutter<BoltFrame>;
 
-// What one Cut makes of some bytes.
+// The result of one Cut.
 struct Outcome {
   CutResult result;
   BoltFrame frame;
@@ -224,7 +224,7 @@ TEST(BoltFrames, OversizedOnesAreSkippedAsTheyCome) {
   cut = CutOnce(bytes.substr(22, 500), &cutter);
   EXPECT_EQ(cut.result, CutResult::kNeedMore);
   EXPECT_EQ(cut.rest, "");
-  // What is behind it may be another protocol's.
+  // The bytes behind it may be another protocol's.
   cut = CutOnce(bytes.substr(522) + testing::kBoltHeartbeatVector, &cutter);
   EXPECT_EQ(cut.result, CutResult::kHandled);
   EXPECT_EQ(cut.rest, testing::kBoltHeartbeatVector);

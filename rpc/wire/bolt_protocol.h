@@ -6,8 +6,8 @@
 // `service` and `sofa_head_target_service` "a.B:1.0" (to our server one of them
 // is enough; as in SOFARPC it goes by the first if they differ, which meshes
 // rewrite) and `sofa_head_method_name` "C"; the version is not looked at. The
-// reply is a SofaResponse. Of a call that failed it depends on the caller,
-// which its headers tell, in what form that is said; all have the exact code in
+// reply is a SofaResponse. The form of a failed call's reply depends on the
+// caller, which its headers tell; all forms have the exact code in
 // `Rpc-Error-Code`, and our client reads all of them:
 //   - SOFARPC's clients of Java (`protocol`): status 0, the header
 //     `sofa_head_response_error` "true", and the text as the content, as their
@@ -24,17 +24,18 @@
 // The server answers heartbeats, runs one-way requests without ever replying,
 // and passes over go-away notices. At a stop it sends one to clients that have
 // said in a request (`Rpc-Takes-Go-Away`, as ours do in their first) that they
-// take it. What a request must be, and what happens
-// otherwise (STATUS_x is how the answer counts and what `Rpc-Error-Code` says):
-//   - A type other than 1 and 2: the connection is closed. Likewise after more
-//     than 20,000 heartbeats and go-aways within a second, on either side.
+// take it. Requirements on a request, and the outcome otherwise (STATUS_x is
+// the answer's status and the value of `Rpc-Error-Code`):
+//   - A type other than 1 and 2: the connection is closed. It is closed, too,
+//     after more than 20,000 heartbeats and go-aways within a second, on either
+//     side.
 //   - Version 2: heartbeats are answered in kind, requests
 //   STATUS_NOT_SUPPORTED.
 //   - More bytes in all than Limits::max_packet_size: STATUS_MALFORMED_DATA,
 //     status 18; the bytes are skipped as they come. More than
 //     Limits::max_skipped: the connection is closed after that.
 //   - Any command but heartbeat, request and go-away, or another codec:
-//     STATUS_NOT_SUPPORTED, status 9 (codec Hessian: 0, as above).
+//     STATUS_NOT_SUPPORTED, status 9 (codec Hessian: status 0).
 //   - Another class: STATUS_SERVICE_NOT_FOUND, status 6 (no processor), as
 //     unknown services and methods.
 //   - A malformed header map: STATUS_MALFORMED_DATA, status 18.
@@ -61,7 +62,7 @@ namespace flare::rpc {
 // Which caller is told of a failure.
 enum class BoltCaller : std::uint8_t { kOther, kJava, kNode, kHessian };
 
-// What the server remembers of a call (ReplyTicket).
+// The server's record of a call (ReplyTicket).
 struct BoltTicket {
   std::uint32_t id = 0;
   std::uint8_t codec = 0;

@@ -22,7 +22,7 @@ using std::string_view_literals::operator""sv;
 constexpr std::string_view kRequestClass =
     "com.alipay.sofa.rpc.core.request.SofaRequest";
 
-// What replies begin with; id, codec, status and sizes are filled in.
+// The head of replies; id, codec, status and sizes are filled in.
 constexpr std::string_view kResponseHead =
     "\x01\0\0\x02\x01....\x0b\0\0\0\x2e\0\0\0\0\0\0"
     "com.alipay.sofa.rpc.core.response.SofaResponse"sv;
@@ -63,12 +63,12 @@ std::string HessianFailure(std::string_view text) {
   char size[2];
   PutBigEndian16(text.size(), size);
   bytes.append(size, sizeof(size));
-  // Of what goes that way nothing is but ASCII.
+  // All texts that go that way should be ASCII.
   for (const char c : text) bytes.push_back((c & 0x80) == 0 ? c : '?');
   return bytes + "NN";
 }
 
-// Of what is quoted from a request.
+// The longest quotation from a request.
 constexpr std::size_t kMaxQuoted = 256;
 
 class BoltServerProtocol : public ServerProtocol {
@@ -195,7 +195,7 @@ class BoltServerProtocol : public ServerProtocol {
 
  private:
   static bool TakesGoAway(const BoltFrame& frame, InboundRequest* request) {
-    // Of one that is too large there is less.
+    // A request that is too large has less of it.
     if (request->wire.size() < frame.head_size()) return false;
     const std::size_t before = frame.fixed_size() + frame.class_size;
     BoltHeaderReader reader(

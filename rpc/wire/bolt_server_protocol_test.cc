@@ -285,7 +285,7 @@ TEST_F(BoltServer, RefusesUnknownClasses) {
     ExpectAnswered(parts, 6, STATUS_SERVICE_NOT_FOUND,
                    "bolt: no processor for class " + name);
   }
-  // What is quoted has a limit.
+  // Quotations have a limit.
   parts.class_name = std::string(3000, 'c');
   ExpectAnswered(parts, 6, STATUS_SERVICE_NOT_FOUND,
                  "bolt: no processor for class " + std::string(256, 'c'));
@@ -409,7 +409,7 @@ TEST_F(BoltServer, WritesEveryOutcome) {
   }
 }
 
-// What SOFARPC's clients send, with the headers in any order.
+// Requests of SOFARPC's clients, with the headers in any order.
 BoltRequestParts FromSofa(bool java, bool reversed = false) {
   testing::BoltPairs pairs = {
       {"service", "a.B:1.0"},

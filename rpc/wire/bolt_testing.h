@@ -1,4 +1,4 @@
-// What the tests of Bolt share: the documented bytes, and a way to make others.
+// Shared by the tests of Bolt: the documented bytes, and a way to make others.
 #ifndef FLARE_RPC_WIRE_BOLT_TESTING_H_
 #define FLARE_RPC_WIRE_BOLT_TESTING_H_
 

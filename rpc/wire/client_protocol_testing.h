@@ -1,4 +1,4 @@
-// What the tests of client protocols share: a connection's input, and the
+// Shared by the tests of client protocols: a connection's input, and the
 // protocol that reads it.
 #ifndef FLARE_RPC_WIRE_CLIENT_PROTOCOL_TESTING_H_
 #define FLARE_RPC_WIRE_CLIENT_PROTOCOL_TESTING_H_

@@ -199,7 +199,7 @@ class FlareServerProtocol final
     const bool is_stream = IsStreamMeta(bytes);
     if (!is_stream && !SpeaksOfResets(bytes)) return CutResult::kMessage;
     RpcMeta meta;
-    // What is malformed is refused by Parse().
+    // Parse() refuses malformed requests.
     if (!DecodeRpcMeta(bytes, &meta).empty()) return CutResult::kMessage;
     if (meta.hello || meta.heeds_resets) {
       // seq_cst: before the reader looks at lingers_; pairs with the load in
@@ -215,8 +215,8 @@ class FlareServerProtocol final
 
   FlareServerStreams streams_;
   FlareServerResets resets_;
-  // The client has sent `hello` or `heeds_resets`: it takes notices, or is one
-  // of ours that is older than these, and passes them over as late replies.
+  // The client has sent `hello` or `heeds_resets`: it takes notices, or is an
+  // older client of this library, and passes them over as late replies.
   std::atomic<bool> greeted_{false};
 };
 
@@ -315,7 +315,7 @@ class FlareClientProtocol final
     }
     if (!meta.has_status) return "a response without status";
     const auto compression = CompressionFromWire(meta.compression_algorithm);
-    // What comes with a failure, and can't be read, doesn't hide the failure.
+    // An unreadable body doesn't hide the failure that it comes with.
     if (!compression && meta.status == 0) {
       return "a response compressed with an unknown algorithm";
     }

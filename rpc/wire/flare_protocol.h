@@ -4,7 +4,7 @@
 // replies in any order; streams are in flare_streams.h, calls that their
 // callers give up in flare_resets.h.
 //
-// What a request must be, and what happens otherwise:
+// Requirements on a request, and the outcome otherwise:
 //   - A meta of more than 64 KiB, or one without a correlation id: the
 //     connection is closed, there is nobody to answer.
 //   - More bytes in all than Limits::max_packet_size: answered with
@@ -30,7 +30,7 @@
 
 namespace flare::rpc {
 
-// What the server remembers of a call (ReplyTicket).
+// The server's record of a call (ReplyTicket).
 struct FlareTicket {
   std::uint64_t correlation_id = 0;
   std::int32_t method_type = 1;  // of a single call

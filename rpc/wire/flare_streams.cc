@@ -47,7 +47,7 @@ flare::Status TooLarge() {
                        "a message of the stream is too large");
 }
 
-// What both directions have in common.
+// The common part of both directions.
 class FlareStreamWire : public StreamWire {
  public:
   FlareStreamWire(std::uint64_t id, StreamTable* table, StreamOutput* output)
@@ -179,7 +179,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
 
   const bool hello_;
   const bool has_credits_;
-  bool told_ = false;  // Of the window, before the first packet.
+  bool told_ = false;  // The peer knows the window, before the first packet.
 };
 
 // --- the client's ----------------------------------------------------------
@@ -211,8 +211,8 @@ class FlareClientStreamWire final : public FlareStreamWire {
   }
 
   void SendReset(const flare::Status& why) override {
-    // Else it is the connection's end that says so. Of what hasn't begun the
-    // peer knows nothing.
+    // Else it is the connection's end that says so. The peer knows nothing of a
+    // stream that hasn't begun.
     if (!shared() || !begun()) return;
     RpcMeta meta = NewRequestMeta();
     meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
@@ -253,7 +253,7 @@ CutResult FlareServerStreams::Take(const RpcMeta& meta, bool too_large,
   CutResult result = CutResult::kHandled;
   if (stream == nullptr) {
     if ((meta.flags & kFlagStartOfStream) == 0) {
-      // Of a call that has ended, or was refused.
+      // The call has ended, or was refused.
       if (opened_) {
         if (!late_.Admit(NowNs(), &table_)) {
           *error = "flare: packets without end of streams that have ended";
@@ -267,8 +267,7 @@ CutResult FlareServerStreams::Take(const RpcMeta& meta, bool too_large,
       return CutResult::kMessage;
     }
     opened_ = true;
-    // What is wrong with it, if something is, Parse() finds out; its messages
-    // are passed over then.
+    // Parse() finds its faults, if any; its messages are passed over then.
     result = CutResult::kMessage;
     if (too_large) return result;
     if (table_.size() >= kMaxStreams) {

@@ -2,9 +2,9 @@
 // method_type STREAM.
 //
 // As published, a stream has a connection of its own, of which TCP holds back a
-// sender that is too fast. Between two peers of ours, which tell each other by
-// `hello`, streams share the connections of other calls, and each has a window
-// of its own (rpc_meta.h).
+// sender that is too fast. Between two peers of this library, which tell each
+// other by `hello`, streams share the connections of other calls, and each has
+// a window of its own (rpc_meta.h).
 //
 // One object per connection. Take() is the reader's; the rest is thread-safe.
 // Nothing blocks.
@@ -62,8 +62,8 @@ class FlareClientStreams {
                                    StreamOutput* output);
 
   // A frame of a stream, all of which is in response->wire unless it was too
-  // large. True: it was one of ours, or of one that has ended, and is cleared.
-  // False: of none, or of too many that have ended.
+  // large. True: it belongs to a known or an ended stream, and is cleared.
+  // False: it belongs to none, or too many have ended.
   [[nodiscard]] bool Take(const RpcMeta& meta, bool too_large,
                           InboundResponse* response);
 

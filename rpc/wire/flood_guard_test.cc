@@ -56,7 +56,7 @@ TEST(LateFramesTest, AreThoseOfStreamsThatHaveEnded) {
   };
   count();
   EXPECT_EQ(admitted, FloodGuard::kMaxNotices);
-  // Each stream that ends accounts for what its windows hold.
+  // Each stream that ends accounts for the bytes in its windows.
   for (std::uint64_t id : {1, 2}) {
     ASSERT_TRUE(table.Add(id, MakeRefCounted<AnyStream>()));
     table.Remove(id);

@@ -1,4 +1,4 @@
-// What protocols have in common whose frames are a protobuf message that
+// The common part of protocols whose frames are a protobuf message that
 // describes the call (its meta), body and attachment: cutting, the order of the
 // checks, and what happens to messages that are too large or malformed.
 //
@@ -8,21 +8,22 @@
 // `Self` adds Write(), traits(), kJoinsMethodName (true) for a server whose
 // Accept calls JoinMethodName(), and these static functions, where Message is
 // an InboundRequest or an InboundResponse:
-//   // Takes what `frame` says into the message, beside the sizes. A client's
+//   // Takes the facts of `frame` into the message, beside the sizes. A
+//   client's
 //   // returns an empty text, or why the connection must end. It may be a
 //   member
 //   // that isn't static, and may be left out.
 //   void Describe(const Frame& frame, InboundRequest* request);
 //   std::string_view Describe(const Frame& frame, InboundResponse* response);
-//   // *meta is fresh. Returns an empty text or what is wrong with `bytes`.
+//   // *meta is fresh. Returns an empty text or the fault of `bytes`.
 //   std::string_view Decode(std::string_view bytes, Meta* meta);
 //   // Whose the message is: into request->ticket, response->correlation_id.
 //   // False: nobody's, so that the connection is closed.
 //   bool Identify(const Meta& meta, bool malformed, Message* message);
-//   // Refuses (see Reject) or takes what it needs; sets message->body_size if
+//   // Refuses (see Reject) or takes its parts; sets message->body_size if
 //   // Describe hasn't.
 //   ParseResult Accept(const Meta& meta, InboundRequest* request);
-//   // The same: returns why the response can't be read, or an empty text.
+//   // Returns why the response can't be read, or an empty text.
 //   std::string_view Accept(const Meta& meta, InboundResponse* response);
 // The frame has a member `meta_size`, the meta one that is `metadata`.
 #ifndef FLARE_RPC_WIRE_FRAMED_PROTOCOL_H_

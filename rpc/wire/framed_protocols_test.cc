@@ -1,6 +1,6 @@
-// What the protocols have in common whose messages are frames: those of
-// framed_protocol.h, and bolt. The bytes are what their own other side writes;
-// that those are the documented ones is for the tests of each.
+// The common part of the protocols whose messages are frames: those of
+// framed_protocol.h, and bolt. The bytes are written by their own other side;
+// the tests of each compare them with the documented ones.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -46,8 +46,8 @@ class FramedProtocols
         .value()
         .New(0, sink);
   }
-  // What comes of `message`, which has no body, before what its header, changed
-  // to it, says is to come: as many bytes.
+  // The result for `message`, which has no body, once its header is changed to
+  // announce `more` bytes and they haven't come.
   static std::string Announcing(std::string message, std::size_t more) {
     const std::string& name = GetParam().name;
     if (name == "flare") return Put32(8, __builtin_bswap32(more), message);
@@ -169,7 +169,7 @@ TEST_P(FramedProtocols, OversizedRequestsAreAnsweredBeforeTheyHaveCome) {
   const std::string frame = Request(7, std::string(2000, 'b'));
   const std::size_t head = GetParam().name == "bolt" ? GetParam().header_size
                                                      : Request(7, "").size();
-  // Up to the byte before the end of what names the call: undecided.
+  // Up to the last byte of the part that names the call: undecided.
   EXPECT_EQ(driver.Feed(frame.substr(0, head - 1)), CutResult::kNeedMore);
   EXPECT_EQ(driver.need(), head);
   driver.Feed(frame.substr(head - 1, 1));
@@ -182,7 +182,7 @@ TEST_P(FramedProtocols, OversizedRequestsAreAnsweredBeforeTheyHaveCome) {
                 "(flare_rpc_server_max_packet_size)");
   EXPECT_EQ(driver.facts().id, 7u);
   EXPECT_EQ(driver.request().wire_size, frame.size());
-  // What follows is dropped as it comes, and the next message is read.
+  // Its rest is dropped as it comes, and the next message is read.
   for (std::size_t at = head; at < frame.size(); at += 100) {
     driver.Feed(frame.substr(at, 100));
     EXPECT_TRUE(driver.in().empty());

@@ -30,7 +30,7 @@
 
 namespace flare::rpc {
 
-// Of the error texts we send: more would not fit into a meta.
+// The limit of error texts that we send: more would not fit into a meta.
 inline constexpr std::size_t kMaxErrorText = 32 << 10;
 
 // One per connection and direction. Used by one task at a time; doesn't block.
@@ -90,7 +90,7 @@ class FrameCutter {
   bool Oversized(const Frame& frame) const {
     return frame.total() > max_packet_size_;
   }
-  // `limit` is what sets it, for whoever wants to send more.
+  // `limit` names the setting, for readers who want to send more.
   std::string OversizedText(std::size_t size, std::string_view limit) const {
     return SizeLimitText("message", size, max_packet_size_, limit);
   }
@@ -132,7 +132,7 @@ class FrameCutter {
 inline CutResult MatchHeader(std::string_view bytes, std::string_view magic,
                              std::size_t header_size, std::size_t* need) {
   if (bytes.size() >= header_size) [[likely]] {
-    // Not starts_with(), which doesn't know the size.
+    // In place of starts_with(), which doesn't know the size.
     return std::memcmp(bytes.data(), magic.data(), magic.size()) == 0
                ? CutResult::kMessage
                : CutResult::kNotMine;

@@ -1,7 +1,8 @@
-// One function reads each kind of thing, and calls that of what is in it. Each
-// is called where its value begins; `levels` says how many messages are around.
+// One function reads each kind of thing, and calls that of the things within.
+// Each is called where its value begins; `levels` says how many messages are
+// around.
 //
-// What protobuf's own reader accepts beyond the specification is accepted: a
+// Accepts all that protobuf's own reader accepts beyond the specification: a
 // single value for a list, null for anything, numbers as strings, well-known
 // types as objects with their fields.
 #include "flare/rpc/wire/json_reader.h"
@@ -76,7 +77,7 @@ class JsonReader {
                std::string_view text);
   void SetString(Message* message, const FieldDescriptor* field,
                  std::string text);
-  // Not inlined: in the frames of no levels.
+  // Kept out of line: in the frames of no levels.
   [[gnu::cold, gnu::noinline]] bool TooDeep() {
     return in_.Fail("nested deeper than " + std::to_string(kMaxJsonNesting) +
                     " levels");
@@ -112,7 +113,7 @@ class JsonReader {
   const bool ignore_unknown_;
   std::size_t lookahead_;  // Bytes that may still be read ahead for "@type".
   AnyValueFactory any_values_;
-  // Of the types that were seen, the fields whose .proto names them for JSON.
+  // The fields of types seen so far whose .proto names them for JSON.
   std::unordered_map<const Descriptor*, std::vector<const FieldDescriptor*>>
       renamed_;
 };
@@ -302,7 +303,7 @@ bool JsonReader::ReadScalar(Message* message, const FieldDescriptor* field) {
       return in_.ReadNumber(&text) && SetScalar(message, field, kind, text);
     case Kind::kNull:
       in_.PassWord(kind);
-      // Of a wrapper.
+      // The field of a wrapper.
       return !TakesNull(field) || SetScalar(message, field, kind, "");
     default:
       in_.PassWord(kind);

@@ -16,11 +16,10 @@ class Message;
 
 namespace flare::rpc {
 
-// Adds to *message, an empty one, what `json` says; required fields may be
-// missing. With `ignore_unknown`, members that the message doesn't have and
-// names that an enum doesn't have are passed over. False if that fails, and
-// *why says what is wrong, and where. Nests up to kMaxJsonNesting levels
-// (well_known_types.h).
+// Fills *message, an empty one, from `json`; required fields may be missing.
+// With `ignore_unknown`, members that the message doesn't have and names that
+// an enum doesn't have are passed over. False if that fails, and *why says the
+// fault and its place. Nests up to kMaxJsonNesting levels (well_known_types.h).
 bool ReadJson(std::string_view json, bool ignore_unknown,
               google::protobuf::Message* message, std::string* why);
 

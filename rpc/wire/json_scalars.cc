@@ -82,7 +82,7 @@ std::optional<double> ParseJsonReal(std::string_view text) {
 
 std::optional<float> NarrowJsonReal(double value) {
   constexpr double kMax = std::numeric_limits<float>::max();
-  // What lies less than half a step above the largest float is rounded to it.
+  // A number less than half a step above the largest float is rounded to it.
   constexpr double kHalfStep = 0x1p103;
   if (std::abs(value) >= kMax + kHalfStep) return std::nullopt;
   if (std::abs(value) > kMax) value = std::copysign(kMax, value);

@@ -39,8 +39,8 @@ std::optional<T> ParseJsonInteger(std::string_view text) {
   return static_cast<T>(*real);
 }
 
-// The digits of the first three bytes, of which there may be fewer: '=' stands
-// for missing ones. There must be one.
+// The digits of the first three bytes, of which there may be fewer: missing
+// ones are '='. There must be one.
 std::array<char, 4> Base64Digits(std::string_view bytes);
 
 // Either alphabet, with or without padding.
@@ -54,8 +54,8 @@ struct JsonDuration {
 std::optional<JsonDuration> ParseJsonDuration(std::string_view text);
 
 // Calls `add` for each path of a FieldMask, "userName,a(b,c)": "user_name",
-// "a.b", "a.c". Returns what is wrong, or "". All paths together may be 16
-// times as long as `text` and a kilobyte.
+// "a.b", "a.c". Returns the fault, or "". All paths together may be 16 times as
+// long as `text` and a kilobyte.
 std::string ForEachMaskPath(std::string_view text,
                             const std::function<void(std::string)>& add);
 

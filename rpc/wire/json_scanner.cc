@@ -188,7 +188,7 @@ bool JsonScanner::PassComma(char closing) {
 }
 
 bool JsonScanner::SkipValue(int max_nesting) {
-  std::string open;  // The brackets that close what is open.
+  std::string open;  // The brackets that close the open ones.
   std::string_view ignored;
   while (true) {
     const Kind kind = Peek();

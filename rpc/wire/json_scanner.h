@@ -8,7 +8,7 @@
 // without quotes, and a comma behind the last element.
 //
 // One thread at a time; nothing blocks or recurses, and each function takes
-// time in proportion to what it passes.
+// time in proportion to the bytes that it passes.
 #ifndef FLARE_RPC_WIRE_JSON_SCANNER_H_
 #define FLARE_RPC_WIRE_JSON_SCANNER_H_
 
@@ -28,7 +28,8 @@ class JsonScanner {
     kTrue,
     kFalse,
     kNull,
-    kOther,  // No value: a bracket that closes, the end, what is no JSON.
+    // No value: a bracket that closes, the end, bytes that are no JSON.
+    kOther,
   };
 
   // `text` must outlive it.
@@ -37,7 +38,7 @@ class JsonScanner {
   // Whether all of the text is UTF-8; the functions below need that.
   bool IsUtf8() const;
 
-  // What the next value is. White space before it is passed.
+  // The kind of the next value. White space before it is passed.
   Kind Peek();
   // Passes `c` if that is the next character that isn't white space.
   bool Take(char c);
@@ -71,12 +72,12 @@ class JsonScanner {
   // Returns false, and error() is `what` with the line and column; the first
   // time it counts.
   bool Fail(std::string_view what);
-  // The same, with the line and column of a former position.
+  // Fails with the line and column of a former position.
   bool FailAt(std::size_t position, std::string_view what) {
     GoTo(position);
     return Fail(what);
   }
-  // The same for a member that an object of a configuration file can't have.
+  // Fails for a member that an object of a configuration file can't have.
   // `known`: the names of those that it can.
   bool FailAtUnknown(std::size_t position, std::string_view name,
                      std::string_view known) {

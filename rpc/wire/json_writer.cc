@@ -1,4 +1,4 @@
-// One function writes each kind of thing, and calls that of what is in it.
+// One function writes each kind of thing, and calls that of the things within.
 // `levels` says how many messages are around.
 #include "flare/rpc/wire/json_writer.h"
 
@@ -65,7 +65,7 @@ class JsonWriter {
     return Fail(message.GetTypeName(), why);
   }
 
-  // What was put is too large, so that nothing more need be.
+  // The output is too large already, so that no more is needed.
   bool Full() { return full_ && !TooLarge(); }
   [[gnu::cold, gnu::noinline]] bool TooLarge() {
     return Fail("its JSON exceeds", std::to_string(max_size_) + " bytes");
@@ -123,7 +123,7 @@ class JsonWriter {
   std::size_t room_;  // Bytes that may still be put.
   const std::size_t max_size_;
   bool full_ = false;
-  // What is written is the value of an Any, and thus ours.
+  // The written message is the value of an Any, and thus our own.
   bool owned_ = false;
   std::string why_;
   AnyValueFactory any_values_;
@@ -403,7 +403,7 @@ void JsonWriter::PutReal(T number, int digits, int all_digits) {
   Put({text.data(), end});
 }
 
-// What isn't put as it is, or is looked at together with what follows.
+// Bytes that are escaped, or looked at together with the next ones.
 constexpr auto kIsEscaped = [] {
   std::array<bool, 256> escaped{};
   for (std::size_t c = 0; c != escaped.size(); ++c) {

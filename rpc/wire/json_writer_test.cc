@@ -146,7 +146,7 @@ void AddFile(const google::protobuf::FileDescriptor* file,
   ASSERT_NE(pool->BuildFile(proto), nullptr);
 }
 
-// Of types that aren't compiled in, as those of rpc_proxy.
+// Messages of types that aren't compiled in, as those of rpc_proxy.
 TEST(JsonWriter, WritesDynamicMessages) {
   google::protobuf::DescriptorPool pool;
   AddFile(AllTypes::descriptor()->file(), &pool);
@@ -292,7 +292,7 @@ TEST(JsonWriter, MessagesNestToTheLimit) {
   });
 }
 
-// What an Any holds is in memory once or twice, however deeply it lies.
+// An Any's content is in memory once or twice, however deeply it lies.
 TEST(JsonWriter, SizeIsInProportion) {
   AllTypes message;
   ASSERT_TRUE(message.mutable_any()->ParseFromString(

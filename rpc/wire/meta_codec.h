@@ -77,7 +77,7 @@ struct Field {
   static constexpr bool kIsText = std::is_same_v<Value, std::string_view>;
   static constexpr std::uint32_t kTag = fields::Tag(
       kNumber, kIsText ? fields::kLengthDelimited : fields::kVarint);
-  // Of all but a text's bytes.
+  // The size of all except a text's bytes.
   static constexpr std::size_t kMost =
       kWritten == kNever
           ? 0
@@ -85,7 +85,7 @@ struct Field {
                 (kIsText ? fields::kMostOfLength : kMostOf<Value>);
 
   // Reads the field behind its tag. `message` is the message it is in. Sets
-  // *fault to what is wrong inside of it; other faults are `reader`'s.
+  // *fault to the fault inside of it; other faults are `reader`'s.
   static void Read(std::string_view /*message*/, fields::FieldReader* reader,
                    Meta* meta, std::string_view* /*fault*/) {
     if constexpr (kIsText) {
@@ -131,7 +131,7 @@ struct Field {
     }
   }
 
-  // What isn't in kMost.
+  // The part that isn't in kMost.
   static std::size_t TextSize(const Meta& meta) {
     if constexpr (kIsText && kWritten != kNever) {
       return (meta.*kMember).size();
@@ -204,9 +204,9 @@ template <class F, class Meta>
 template <class... Fields>
 struct Message {
   // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or
-  // what is wrong with the encoding; *meta then holds the fields in front of
-  // the fault. Accepts what protobuf's own parser accepts, except that groups
-  // are errors. Unknown fields are skipped.
+  // the encoding's fault; *meta then holds the fields in front of the fault.
+  // Accepts what protobuf's own parser accepts, except that groups are errors.
+  // Unknown fields are skipped.
   template <class Meta>
   [[nodiscard, gnu::always_inline]] static std::string_view Decode(
       std::string_view bytes, Meta* meta) {
@@ -245,7 +245,7 @@ struct Message {
 };
 
 // A message within the message, whose fields are members of the same meta.
-// `kPresent` says whether it was there, and is to be written.
+// `kPresent` says whether it was there, and whether to write it.
 template <std::uint32_t kNumber, auto kPresent, class Inner>
 struct Submessage {
   using Meta = typename MemberOf<decltype(kPresent)>::Meta;

@@ -1,5 +1,5 @@
-// What the tests of metas share: random values, and protobuf's own parser as
-// the judge of what our decoders accept.
+// Shared by the tests of metas: random values, and protobuf's own parser as the
+// judge of our decoders.
 //
 // `make()` returns a random message of protobuf's. `decodes(bytes, reference)`
 // says whether our decoder takes the bytes and, if so and there is a reference,

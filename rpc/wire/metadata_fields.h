@@ -23,10 +23,10 @@ namespace flare::rpc {
 
 // --- limits ---
 
-// What a message would hold; for checks before there is memory for it.
+// The content of a future message; for checks before there is memory for it.
 struct MetadataCount {
   std::size_t entries = 0;
-  std::size_t bytes = 0;  // Of names and values.
+  std::size_t bytes = 0;  // Bytes of names and values.
 
   void Add(std::string_view name, std::size_t value_size) {
     ++entries;
@@ -47,7 +47,7 @@ std::size_t MetadataTextSize(Metadata::Entry entry);
 bool IsBinaryMetadataName(std::string_view name);
 // How long the value is of which `text` is the text. At most: without looking.
 std::size_t MetadataValueSize(std::string_view name, std::string_view text);
-// As AddReceived(), but for a value as text. One that should be base64, and
+// Like AddReceived(), for a value as text. One that should be base64, and
 // isn't, is taken as it is.
 bool AddMetadataText(std::string_view name, std::string_view text,
                      Metadata* metadata);
@@ -66,9 +66,9 @@ struct MetadataFields {
   std::string_view message;  // The encoded one in which it is.
 };
 
-// Adds what was decoded to *metadata, which may be null, and remains so if it
-// is nothing. Returns an empty text, or what is wrong with it. Entries whose
-// names aren't taken by Metadata::AddReceived() are left out.
+// Adds the decoded entries to *metadata, which may be null, and remains so if
+// there are none. Returns an empty text, or the fault. Entries whose names
+// aren't taken by Metadata::AddReceived() are left out.
 [[nodiscard]] std::string TakeMetadata(const MetadataFields& fields,
                                        const MetadataLimits& limits,
                                        std::unique_ptr<Metadata>* metadata);
@@ -77,7 +77,7 @@ struct MetadataEntry {
   std::string_view name;
   std::string_view value;
 };
-// Of an encoded entry; without a name if it is malformed.
+// The entry with this encoding; without a name if it is malformed.
 MetadataEntry DecodeMetadataEntry(std::string_view bytes);
 
 void CountMetadataField(std::string_view entry, MetadataValues values,

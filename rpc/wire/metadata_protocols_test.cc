@@ -1,5 +1,5 @@
-// Metadata in the bytes of each protocol: where it stands, what both sides make
-// of it, and what they refuse.
+// Metadata in the bytes of each protocol: its place, its form on both sides,
+// and refused entries.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,15 +18,15 @@ using ::testing::HasSubstr;
 using testing::ServerDriver;
 using std::string_literals::operator""s;
 
-// Of the entries {"k", "v"} and {"b-bin", 0x00 0xff}, as bytes in a protobuf
-// map, and with the values as text; and of the own field of flare.
+// The entries {"k", "v"} and {"b-bin", 0x00 0xff}, as bytes in a protobuf map,
+// and with the values as text; and of the own field of flare.
 const std::string kPbEntry = "\x06\x0a\x01k\x12\x01v"s;
 const std::string kPbBinary = "\x0b\x0a\x05"s + "b-bin\x12\x02\0\xff"s;
 const std::string kPbText = "\x0c\x0a\x05"s + "b-bin\x12\x03"s + "AP8";
 
 struct Wire {
   std::string name;
-  // What a request and a reply have beyond those without metadata.
+  // The bytes of a request and a reply beyond those without metadata.
   std::string in_request;
   std::string in_reply;
 };
@@ -189,7 +189,7 @@ TEST_P(MetadataProtocols, TooMuchOfItIsRefused) {
                 : "metadata of 3 entries exceeds the limit of 1");
 }
 
-// What a proxy passes on comes from peers whose values may be any bytes.
+// A proxy passes on values of peers, which may be any bytes.
 TEST_P(MetadataProtocols, ValuesOfPeersForgeNothing) {
   Metadata metadata;
   ASSERT_TRUE(metadata.AddReceived("k", "v\r\nRpc-Timeout: 1\r\n\r\n"));
@@ -220,7 +220,8 @@ ServerDriver ServerOf(const std::string& name) {
   });
 }
 
-// What a browser or a proxy adds is metadata, but not what frames the message.
+// Headers that a browser or a proxy adds are metadata, but those that frame the
+// message aren't.
 TEST(HttpMetadata, OfOtherCallers) {
   ServerDriver server = ServerOf("http+pb");
   server.Feed(
@@ -293,7 +294,8 @@ TEST(TrpcMetadata, FollowsWhatIsRepeated) {
                         "\x42\x06\x0a\x01r\x12\x01s"));
 }
 
-// A reply whose metadata has no room beside what it repeats is sent without.
+// A reply whose metadata has no room beside the repeated part is sent without
+// it.
 TEST(TrpcMetadata, IsWorthLessThanTheReply) {
   Metadata asked;
   for (int i = 0; i != 4; ++i) {

@@ -25,8 +25,8 @@ namespace pb = google::protobuf;
 // Explanations quote the input, of which one word may have megabytes.
 constexpr std::size_t kMaxExplanation = 512;
 
-// Larger messages are serialised at once: what takes long is to be done before
-// a call gives back its place under the server's limits.
+// Larger messages are serialised at once: long work should be done before a
+// call gives back its place under the server's limits.
 constexpr std::size_t kReferredAtMost = 4096;
 
 flare::Status Malformed(const pb::Message& message, std::string_view what) {
@@ -117,8 +117,8 @@ flare::Status ParseBinary(const Buffer& payload, pb::Message* message) {
   return CheckRequired(*message);
 }
 
-// Not inlined, as the formats of few calls: their frames would be part of those
-// of all others, on the stacks of fibers.
+// Kept out of line, as the formats of few calls: their frames would be part of
+// those of all others, on the stacks of fibers.
 [[gnu::cold, gnu::noinline]] flare::Status CannotSerialize(
     const pb::Message& message, const std::string& why) {
   return flare::Status(STATUS_SERIALIZE_RESPONSE,
@@ -162,7 +162,7 @@ flare::Status SerializeBinary(const pb::Message& message, OutboundBody* body) {
   return flare::Status();
 }
 
-// Puts what (de)compression gave in the place of what it was given.
+// Replaces the input of (de)compression by its output.
 flare::Status Replace(Expected<Buffer, flare::Status> result, int code,
                       std::string_view failure, Buffer* bytes) {
   if (!result) {

@@ -1,5 +1,5 @@
 // Protobuf messages <-> payload bytes, in the formats that protocols carry, and
-// these <-> what they are compressed to.
+// these <-> their compressed form.
 //
 // All functions are thread-safe, and none blocks.
 #ifndef FLARE_RPC_WIRE_PAYLOAD_H_
@@ -20,9 +20,10 @@ class Message;
 
 namespace flare::rpc {
 
-// Replaces *message by what `payload` says. Fails with STATUS_MALFORMED_DATA
-// and a text: bad syntax, a required field missing, nested too deeply, in text
-// and kProto3Json a field that the message doesn't have.
+// Replaces *message by the content of `payload`. Fails with
+// STATUS_MALFORMED_DATA and a text: bad syntax, a required field missing,
+// nested too deeply, in text and kProto3Json a field that the message doesn't
+// have.
 flare::Status ParsePayload(PayloadFormat format, const Buffer& payload,
                            google::protobuf::Message* message);
 

@@ -1,6 +1,6 @@
-// What must hold for any bytes that are read as a message in any format, and
-// for what is then written in any format. Shared by the randomised tests and
-// the fuzzer; a violation ends the process.
+// Invariants for any bytes that are read as a message in any format, and then
+// written in any format. Shared by the randomised tests and the fuzzer; a
+// violation ends the process.
 #ifndef FLARE_RPC_WIRE_PAYLOAD_FUZZING_H_
 #define FLARE_RPC_WIRE_PAYLOAD_FUZZING_H_
 
@@ -102,7 +102,7 @@ inline std::vector<std::string> PayloadSeeds() {
       old_text,
       "",
       "{}",
-      // What the fuzzer has found.
+      // The fuzzer's findings.
       "{\"wrapperMap\":{\"w\":\"x\"},\"wrapperMap\":{\"w\":\"y\"}}",
   };
   AllTypes all;

@@ -1,4 +1,4 @@
-// Random damage to valid input: see payload_fuzzing.h for what must hold.
+// Random damage to valid input: see payload_fuzzing.h for the invariants.
 #include <cstddef>
 #include <random>
 #include <string>
@@ -66,7 +66,7 @@ TEST(PayloadMutation, EveryTruncationOfEverySeed) {
   }
 }
 
-// The seeds are what they are meant to be.
+// The seeds are valid.
 TEST(PayloadMutation, SeedsAreValid) {
   for (const std::string& seed : PayloadSeeds()) {
     bool valid = false;

@@ -280,7 +280,7 @@ TEST(Payload, TheNestingThatIsAllowedFits) {
     ASSERT_TRUE(message.ParseFromString(NestedBinary(depth)));
     TestPayload read;
     EXPECT_TRUE(Parse(format, Serialize(format, message), &read, 999).ok());
-    // What isn't set is 0 in tRPC's JSON.
+    // Fields that aren't set are 0 in tRPC's JSON.
     if (format == PayloadFormat::kVerboseJson) return;
     EXPECT_EQ(read.SerializeAsString(), message.SerializeAsString());
   };

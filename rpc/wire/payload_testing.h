@@ -1,4 +1,4 @@
-// What the tests of text and JSON share.
+// Shared by the tests of text and JSON.
 #ifndef FLARE_RPC_WIRE_PAYLOAD_TESTING_H_
 #define FLARE_RPC_WIRE_PAYLOAD_TESTING_H_
 

@@ -1,5 +1,5 @@
-// Protobuf's binary encoding, field by field: what tables of fields
-// (meta_codec.h) are read and written with, and what has no table.
+// Protobuf's binary encoding, field by field: the reader and writer for tables
+// of fields (meta_codec.h) and for messages without a table.
 //
 //   fields::FieldReader reader(bytes);
 //   std::uint32_t tag;
@@ -41,7 +41,7 @@ constexpr std::uint32_t Tag(std::uint32_t field, std::uint32_t wire_type) {
 inline constexpr std::uint64_t kMaxLength = 0x7fffffff - 16;
 
 // Reads one field after the other. After a fault everything reads as zero and
-// `error` says what it was.
+// `error` says the cause.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes)
@@ -68,7 +68,7 @@ class FieldReader {
     return LongVarint(max_bytes);
   }
 
-  // Of the types int32 and uint32.
+  // For the types int32 and uint32.
   std::int32_t Int32() { return static_cast<std::int32_t>(Varint()); }
   std::uint32_t Uint32() { return static_cast<std::uint32_t>(Varint()); }
 
@@ -107,7 +107,7 @@ class FieldReader {
   }
 
  private:
-  // Of more than one byte, or of field 0.
+  // A tag of more than one byte, or of field 0.
   bool NextOddTag(std::uint32_t* tag) {
     // As protobuf does, the bits of the fifth byte beyond 32 are dropped.
     *tag = static_cast<std::uint32_t>(Varint(5));
@@ -115,7 +115,7 @@ class FieldReader {
     return error_.empty();
   }
 
-  // Not inlined, so that Varint() is.
+  // Kept out of line, so that Varint() is inlined.
   [[gnu::noinline]] std::uint64_t LongVarint(int max_bytes) {
     std::uint64_t value = 0;
     for (int i = 0; i != max_bytes; ++i) {
@@ -153,7 +153,7 @@ inline bool HasField(std::uint32_t wanted, std::string_view message) {
 
 // --- writing: sizes in bytes, and functions that return the end ---
 
-// Of a length, at most: protobuf takes none of 2 GiB.
+// The most bytes of a length: protobuf takes none of 2 GiB.
 inline constexpr std::size_t kMostOfLength = 5;
 
 constexpr std::size_t VarintSize(std::uint64_t value) {
@@ -174,14 +174,14 @@ inline char* PutVarint(std::uint64_t value, char* out) {
   return out;
 }
 
-// Of fields below 16, whose tags fit in one byte.
+// For fields below 16, whose tags fit in one byte.
 inline char* PutVarintField(std::uint32_t field, std::uint64_t value,
                             char* out) {
   *out++ = static_cast<char>(Tag(field, kVarint));
   return PutVarint(value, out);
 }
 
-// Of any field; the compiler knows `tag`, mostly.
+// For any field; the compiler knows `tag`, mostly.
 inline char* PutTag(std::uint32_t tag, char* out) {
   if (tag < 0x80) {
     *out++ = static_cast<char>(tag);

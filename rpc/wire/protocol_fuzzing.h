@@ -1,5 +1,5 @@
-// What must hold for any bytes that come from the network. Shared by the
-// randomised tests and the fuzzers; a violation ends the process.
+// Invariants for any bytes that come from the network. Shared by the randomised
+// tests and the fuzzers; a violation ends the process.
 #ifndef FLARE_RPC_WIRE_PROTOCOL_FUZZING_H_
 #define FLARE_RPC_WIRE_PROTOCOL_FUZZING_H_
 
@@ -45,7 +45,7 @@ inline std::vector<std::string> FuzzedSchemes() {
   return {"flare", "http+pb", "baidu-std", "bolt", "trpc"};
 }
 
-// What came out of some bytes, for comparing ways to read them.
+// The result of reading some bytes, for comparing ways to read them.
 struct Reading {
   // Per message: its kind and contents, or that it was refused.
   std::vector<std::string> messages;
@@ -106,7 +106,7 @@ class StreamingSink final : public RecordingSink {
     return stream;
   }
 
-  // Of a stream that was opened here.
+  // Answers on a stream that was opened here.
   static void Answer(StreamReceiver* receiver) {
     StreamWire& wire = *static_cast<Stream*>(receiver)->wire;
     wire.Accept();

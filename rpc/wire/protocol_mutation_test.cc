@@ -1,4 +1,4 @@
-// Random damage to valid input: see protocol_fuzzing.h for what must hold.
+// Random damage to valid input: see protocol_fuzzing.h for the invariants.
 #include <cstddef>
 #include <random>
 #include <string>
@@ -116,7 +116,7 @@ TEST(ProtocolMutation, EveryByteOfEverySeedReplaced) {
   EXPECT_GT(n, 1000U);
 }
 
-// The seeds themselves are what they are meant to be.
+// The seeds themselves are valid.
 TEST(ProtocolMutation, SeedsAreValid) {
   auto set = ServerProtocolSet::FromNames(testing::FuzzedProtocols(),
                                           testing::FuzzLimits());

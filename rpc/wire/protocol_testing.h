@@ -1,5 +1,5 @@
-// What the tests of wire formats share: a sink that records, Buffers cut into
-// pieces, and a stand-in for a server connection.
+// Shared by the tests of wire formats: a sink that records, Buffers cut into
+// pieces, and a replacement for a server connection.
 #ifndef FLARE_RPC_WIRE_PROTOCOL_TESTING_H_
 #define FLARE_RPC_WIRE_PROTOCOL_TESTING_H_
 
@@ -55,7 +55,7 @@ class RecordingSink : public ReplySink {
  public:
   bool Write(Buffer&& bytes) override {
     std::scoped_lock lock(mutex_);
-    // What comes after closing would be lost.
+    // Output after closing would be lost.
     if (closed_ || aborted_) return false;
     sent_ += FlattenSlow(bytes);
     ++writes_;
@@ -101,8 +101,9 @@ class CountingWaiter final : public ReplyTurnWaiter {
   int told = 0;
 };
 
-// What `protocol` remembers of a request: the id by which its caller knows the
-// reply (a stream's, for a frame of trpc's streams), and whether there is one.
+// The record that `protocol` keeps of a request: the id by which its caller
+// knows the reply (a stream's, for a frame of trpc's streams), and whether
+// there is one.
 struct TicketFacts {
   std::uint64_t id = 0;
   bool one_way = false;

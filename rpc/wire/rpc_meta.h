@@ -29,10 +29,11 @@ inline constexpr std::uint64_t kFlagNoPayload = 4;
 //                server
 //   1011 hello   "I know these fields"
 //   1012 window  bytes of messages that the sender takes on this stream before
-//                it grants more; in the first packet of either direction. Who
-//                has sent one heeds that of the other. On a connection of its
-//                own (ids below 2^32) a caller sends without limit until it has
-//                the server's, which comes at once, in a packet of its own
+//                it grants more; in the first packet of either direction. A
+//                peer that has sent one heeds that of the other. On a
+//                connection of its own (ids below 2^32) a caller sends without
+//                limit until it has the server's, which comes at once, in a
+//                packet of its own
 //   1013 credit  so many bytes more
 //   1014 reset   the caller gives the stream up, with this status; or, without
 //                request_meta, the call of one message with that id
@@ -81,21 +82,21 @@ struct RpcMeta {
   bool trace_forcibly_sampled = false;
   std::string_view description;
 
-  // Of both; our own, in a field that other peers skip.
+  // For requests and responses; our own, in a field that other peers skip.
   MetadataFields metadata;
 };
 
-// Decodes `bytes` into *meta, which must be fresh. Returns an empty text or
-// what is wrong with the encoding; *meta then holds the fields in front of the
-// fault, so that a correlation id may be there. Accepts what protobuf's own
-// parser accepts, except that groups (which no version of the schema has) are
-// errors. Unknown fields are skipped. Missing required fields and unknown enum
-// values are no errors here; the has_ flags and the raw numbers tell.
+// Decodes `bytes` into *meta, which must be fresh. Returns an empty text or the
+// encoding's fault; *meta then holds the fields in front of the fault, so that
+// a correlation id may be there. Accepts what protobuf's own parser accepts,
+// except that groups (which no version of the schema has) are errors. Unknown
+// fields are skipped. Missing required fields and unknown enum values are no
+// errors here; the has_ flags and the raw numbers tell.
 [[nodiscard]] std::string_view DecodeRpcMeta(std::string_view bytes,
                                              RpcMeta* meta);
 
 // Whether it is of a stream, as far as can be told without decoding all of it:
-// false for what is malformed.
+// false for malformed ones.
 [[nodiscard]] bool IsStreamMeta(std::string_view bytes);
 
 // Whether the meta has one of the fields for resets, or a notice, as far as a

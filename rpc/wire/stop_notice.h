@@ -1,6 +1,6 @@
 // Notices of a server that stops, in protocols whose published peers know none:
 // a client asks for one in its first requests, and a server sends it to clients
-// that have asked. What a request that asks looks like, and the notice, is the
+// that have asked. The form of such a request and of the notice is the
 // protocol's own.
 #ifndef FLARE_RPC_WIRE_STOP_NOTICE_H_
 #define FLARE_RPC_WIRE_STOP_NOTICE_H_
@@ -16,7 +16,7 @@ namespace flare::rpc {
 // to no call the server stops.
 inline constexpr std::uint32_t kStopNotice = 1;
 
-// Of a client. Thread-safe after SetOutput(); nothing blocks.
+// For a client. Thread-safe after SetOutput(); nothing blocks.
 class StopNoticeAsker {
  public:
   // Call it first. Without an output the client doesn't ask.
@@ -34,7 +34,7 @@ class StopNoticeAsker {
   bool asks_ = false;
 };
 
-// Of a server's connection.
+// For a server's connection.
 class StopNoticeTaker {
  public:
   // Reader, for each request: whether to look if it asks. The first ones may.

@@ -133,8 +133,8 @@ bool IsUtf8(std::string_view text) {
 // nest.
 class TextWalk {
  public:
-  // What `visit(message, field)` returns false for ends the walk, which then
-  // returns that field.
+  // The walk ends at a field for which `visit(message, field)` returns false,
+  // and returns that field.
   template <class Visit>
   static const pb::FieldDescriptor* Find(const pb::Message& message,
                                          int levels_left, const Visit& visit) {

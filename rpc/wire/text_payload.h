@@ -26,17 +26,17 @@ namespace flare::rpc {
 // fiber has 128 KiB.
 inline constexpr int kMaxTextNesting = 32;
 
-// Replaces *message by what `text` says; required fields may be missing. False
-// if that fails, and *why says what is wrong, and where: bad syntax, a field
-// that the message doesn't have, nested too deeply, a string of proto3 that
-// isn't UTF-8, too many Any values in their long form.
+// Replaces *message by the content of `text`; required fields may be missing.
+// False if that fails, and *why says the fault and its place: bad syntax, a
+// field that the message doesn't have, nested too deeply, a string of proto3
+// that isn't UTF-8, too many Any values in their long form.
 bool ReadText(const Buffer& text, google::protobuf::Message* message,
               std::string* why);
 
 // Makes *text the form of `message` in one line. Fields and values of enums
 // that the message's type doesn't have are left out: no text parser takes them.
-// False if that fails, and *why says what is wrong: nested too deeply, or
-// larger than MaxConvertedSize() (payload_bounds.h) allows.
+// False if that fails, and *why says the fault: nested too deeply, or larger
+// than MaxConvertedSize() (payload_bounds.h) allows.
 bool WriteText(const google::protobuf::Message& message, Buffer* text,
                std::string* why);
 

@@ -98,7 +98,7 @@ TEST(TextPayload, BracesInStringsAndCommentsAreNone) {
   EXPECT_EQ(WhyNotText("# " + braces + "\ntext: '" + braces + "'", &message),
             "");
   EXPECT_EQ(message.text(), braces);
-  // What ends a string for the parser ends it for the count.
+  // The parser and the count agree on the end of a string.
   const std::string deep = Braces("nested{", 40);
   for (std::string before :
        {std::string("text: 'x\n"), std::string("text: 'x\\\n"),

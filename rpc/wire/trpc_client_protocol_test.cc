@@ -28,7 +28,7 @@ class TrpcClient : public testing::ClientProtocolTest<> {
   TrpcClient() : ClientProtocolTest(NewTrpcClientProtocol(Limits(), "")) {}
 };
 
-// The documented request, but for the caller, which we don't name.
+// The documented request without the caller, which we don't name.
 TEST_F(TrpcClient, WritesRequests) {
   OutboundRequest request;
   request.correlation_id = 1;

@@ -1,4 +1,4 @@
-// What both sides of the `trpc` protocol share: the frame, and the numbers that
+// Shared by both sides of the `trpc` protocol: the frame, and the numbers that
 // stand for formats, compressions and outcomes. Pure functions; nothing blocks.
 #ifndef FLARE_RPC_WIRE_TRPC_FRAME_H_
 #define FLARE_RPC_WIRE_TRPC_FRAME_H_
@@ -20,7 +20,7 @@ struct TrpcFrame {
   static constexpr std::string_view kName = "trpc";
   static constexpr std::string_view kMagic = "\x09\x30";
   static constexpr std::size_t kHeaderSize = 16;
-  // Of the protobuf header, whose size has 16 bits.
+  // The limit of the protobuf header, whose size has 16 bits.
   static constexpr std::size_t kMaxMetaSize = 65535;
   static constexpr std::uint8_t kUnary = 0;
   static constexpr std::uint8_t kStream = 1;

@@ -67,7 +67,7 @@ struct TrpcResponseMeta {
   MetadataFields metadata;   // trans_info
   std::uint32_t notice = 0;  // our own: see stop_notice.h
   // When encoding: the encoded RequestProtocol whose trans_info is repeated, in
-  // front of what `metadata` has.
+  // front of the entries of `metadata`.
   std::string_view request;
 };
 

@@ -101,7 +101,7 @@ TEST(TrpcMetaTest, RepeatsTransInfo) {
   request.add_trans_info("one");
   request.add_trans_info("");
   request.add_trans_info(std::string(300, 'x'));
-  // What follows a fault isn't repeated.
+  // Bytes behind a fault aren't repeated.
   std::string bytes = request.SerializeAsString() + "\x4a\x7f";
   TrpcResponseMeta meta;
   meta.request = bytes;

@@ -17,8 +17,8 @@ namespace flare::rpc {
 
 namespace {
 
-// What the header of a reply repeats of its request's, by which some callers
-// tell whose the reply is.
+// The part of a request's header that its reply repeats; some callers find the
+// call by it.
 TrpcFrame ReplyFrame(const TrpcTicket& ticket) {
   TrpcFrame frame;
   frame.stream_id = ticket.stream_id;
@@ -72,7 +72,7 @@ class TrpcServerProtocol final
         CutResult::kHandled) {
       return CutResult::kHandled;
     }
-    // Of streams that aren't there, and isn't answered.
+    // Frames of streams that aren't there aren't answered.
     if (ticket.one_way && !unanswered_.Admit(NowNs())) [[unlikely]] {
       *error = "trpc: frames of streams without end";
       return CutResult::kError;
@@ -157,7 +157,7 @@ class TrpcServerProtocol final
     if (frame.type != TrpcFrame::kStream) return;
     ticket.is_stream = true;
     ticket.stream_type = frame.stream_type;
-    // What tells of a stream's end, or of room for more, wants no reply.
+    // Notices of a stream's end, or of room for more, want no reply.
     ticket.one_way = frame.stream_type == TrpcFrame::kStreamClose ||
                      frame.stream_type == TrpcFrame::kStreamFeedback;
     Reject("this server has no streams", "", request, STATUS_NOT_SUPPORTED);
@@ -228,11 +228,11 @@ class TrpcServerProtocol final
                                   /*reset=*/true, codes, text));
   }
 
-  // What a reply repeats of its request.
+  // The part of a request that its reply repeats.
   [[gnu::noinline]] static void RepeatHeader(std::string_view header,
                                              TrpcResponseMeta* meta) {
     TrpcRequestMeta request;
-    // Even a malformed one says what it says in front of the fault.
+    // Even a malformed one is valid in front of the fault.
     (void)DecodeTrpcRequest(header, &request);
     meta->version = request.version;
     meta->call_type = request.call_type;
@@ -400,7 +400,7 @@ class TrpcClientProtocol final
 
   TrpcClientStreams streams_;
   StopNoticeAsker asker_;
-  // Of the frame at hand; type 0: it isn't one of a stream.
+  // The type of the frame at hand; 0: it isn't one of a stream.
   std::uint8_t stream_type_ = 0;
   std::uint32_t stream_id_ = 0;
 };

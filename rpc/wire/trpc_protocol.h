@@ -21,8 +21,8 @@
 //   - Bodies are compressed with gzip, snappy, zlib or lz4 or not at all,
 //     attachments never.
 //   - A service's own failures (codes above 1000 and below 0, STATUS_FAILED,
-//     STATUS_FROM_USER) stand in func_ret as they are. Others are translated:
-//     ret 1 STATUS_MALFORMED_DATA (and STATUS_PARSE_REQUEST), 2
+//     STATUS_FROM_USER) are in func_ret as they are. Others are translated: ret
+//     1 STATUS_MALFORMED_DATA (and STATUS_PARSE_REQUEST), 2
 //     STATUS_SERIALIZE_RESPONSE, 11 STATUS_SERVICE_NOT_FOUND, 12
 //     STATUS_METHOD_NOT_FOUND, 21 STATUS_TIMEOUT, 22 STATUS_OVERLOADED (and a
 //     server that stops), 24 a call whose timeout was over before it began, 31
@@ -33,7 +33,7 @@
 //     here STATUS_FROM_USER. If such a failure has no text, its code is the
 //     text. A failed call's reply has neither body nor attachment.
 //
-// What a request must be, and what happens otherwise:
+// Requirements on a request, and the outcome otherwise:
 //   - Impossible sizes, an unknown kind of frame: the connection is closed.
 //     Likewise after a malformed header without a request_id.
 //   - More bytes in all than Limits::max_packet_size, a malformed header, an
@@ -45,9 +45,9 @@
 //     says that there is room for more.
 // One-way calls are never answered, nor are bad ones. A reply whose header
 // would exceed the 65,535 bytes that a frame can state becomes
-// STATUS_SERIALIZE_RESPONSE; a failure stays what it is, without trans_info.
-// The client judges responses as the server judges requests: their calls fail
-// with STATUS_MALFORMED_DATA and a text.
+// STATUS_SERIALIZE_RESPONSE; a failure keeps its code, without trans_info. The
+// client judges responses as the server judges requests: their calls fail with
+// STATUS_MALFORMED_DATA and a text.
 #ifndef FLARE_RPC_WIRE_TRPC_PROTOCOL_H_
 #define FLARE_RPC_WIRE_TRPC_PROTOCOL_H_
 
@@ -61,7 +61,7 @@
 
 namespace flare::rpc {
 
-// What the server remembers of a call (ReplyTicket).
+// The server's record of a call (ReplyTicket).
 struct TrpcTicket {
   std::uint32_t request_id = 0;
   std::uint32_t stream_id = 0;  // this and `version`: of the frame's header
@@ -69,7 +69,7 @@ struct TrpcTicket {
   bool is_stream = false;  // the frame belongs to a stream
   std::uint8_t stream_type = 0;
   bool one_way = false;
-  // Of a request whose reply repeats parts of it: its protobuf header.
+  // The protobuf header of a request whose reply repeats parts of it.
   std::string_view request_header;
 };
 

@@ -91,7 +91,7 @@ Buffer MetaFrame(TrpcFrame frame, const Meta& meta) {
   return out.DestructiveGet();
 }
 
-// What the peer may be sent, by the window that it says.
+// The bytes that the peer may be sent, by the window that it says.
 std::size_t SendWindow(std::uint32_t window) {
   if (window == 0) return kNoWindow;
   return std::max(window, kDefaultWindow);
@@ -111,7 +111,7 @@ Buffer TakePayload(Message* message) {
   return std::move(message->wire);
 }
 
-// What both directions have in common.
+// The common part of both directions.
 class TrpcStreamWire : public StreamWire {
  public:
   TrpcStreamWire(std::uint32_t id, StreamTable* table, StreamOutput* output)
@@ -345,7 +345,7 @@ bool TrpcClientStreams::Take(std::uint8_t stream_type, std::uint32_t id,
   CloseMeta close;
   if (stream == nullptr) {
     response->Clear();
-    // relaxed: whoever opened one did so before a frame of it could come.
+    // relaxed: a stream was opened before a frame of it could come.
     return opened_.load(std::memory_order_relaxed) != 0 &&
            late_.Admit(NowNs(), &table_);
   }

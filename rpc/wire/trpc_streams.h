@@ -40,7 +40,7 @@ class TrpcServerStreams {
 
   // A frame of a stream, all of which is in request->wire unless it was too
   // large. kMessage: it begins a call, whose head and stream are in the
-  // request, or, if it has no stream, is to be refused. kHandled: it belongs to
+  // request, or, if it has no stream, must be refused. kHandled: it belongs to
   // one, and the request is cleared.
   CutResult Take(std::uint8_t stream_type, std::uint32_t id,
                  InboundRequest* request);

@@ -36,8 +36,8 @@ enum class WellKnownType {
 // .proto files need not be protobuf's own.
 WellKnownType WellKnownTypeOf(const google::protobuf::Descriptor* type);
 
-// Makes messages for the values of Any. Not thread-safe; must outlive what it
-// has made.
+// Makes messages for the values of Any. Not thread-safe; must outlive its
+// messages.
 class AnyValueFactory {
  public:
   AnyValueFactory();

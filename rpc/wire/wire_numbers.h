@@ -17,8 +17,8 @@
 
 namespace flare::rpc {
 
-// The first entry has what stands for all that has no number of its own. Of
-// several numbers for one thing the first is the one to be sent.
+// The first entry is for all things without a number of their own. If one thing
+// has several numbers, the first is sent.
 template <class T, std::size_t N>
 struct WireNumbers {
   std::pair<std::int64_t, T> entries[N];
@@ -50,8 +50,8 @@ constexpr std::uint64_t CompressionBits(
   return bits;
 }
 
-// What to say of a body that was compressed with `algorithm`. Nothing stays
-// nothing, which some peers couldn't decompress.
+// The number for a body that was compressed with `algorithm`. An empty body
+// stays empty, which some peers couldn't decompress.
 template <std::size_t N>
 std::int32_t CompressionNumber(
     const WireNumbers<CompressionAlgorithm, N>& numbers,
