@@ -1,4 +1,4 @@
-/* What may end an attempt of a call, all at once: the reply, the timer, two
+/* The ends of a call's attempt, all at once: the reply, the timer, two
  * cancellers, and the issuer that sees that it was cancelled before. Insert,
  * BeginAttempt, EndAttempt and FinishAttempt of the call, its OnTimer and
  * Cancel, and StartCancel: client_call.cc [CA...], rpc_client_controller.cc
@@ -17,7 +17,7 @@
  * Memory is sequentially consistent here, as are the accesses of [CC3].
  *
  * Broken variants, each of which must fail:
- *   -DBROKEN_NO_TAKE    a canceller ends what it hasn't taken from the table [CA1]
+ *   -DBROKEN_NO_TAKE    a canceller ends a call it hasn't taken from the table [CA1]
  *   -DBROKEN_NO_WAIT    the owner doesn't wait for the timer's callback [CA3]
  *   -DBROKEN_STILL_BUSY nor for a canceller [CC2]
  *   -DBROKEN_LEFT       EndAttempt leaves the call's name behind [CC1]
@@ -41,7 +41,7 @@ bool armed, running;         /* the timer, and its callback */
 bool user;                   /* of the connection */
 bool over;
 
-/* Ends the attempt, for who has taken it. */
+/* Ends the attempt, for the party that has taken it. */
 inline complete(how) {
   atomic { assert(outcome == nothing && holders > 0); outcome = how; holders-- }
 }

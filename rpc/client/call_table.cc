@@ -1,4 +1,4 @@
-// States of a slot, all in `word`, and who moves it:
+// States of a slot, all in `word`, and the parties that change them:
 //
 //   kFree --Insert--> kBusy --the same Insert--> id --a Take--> kFree
 //
@@ -54,7 +54,8 @@ std::uint32_t CallTable::Insert(ClientCall* call) {
     const std::uint32_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
     if (id == 0) continue;
     // seq_cst: pairs with the store in Grow [CT4], and puts that before the
-    // load of closed_ below for the closer, whoever has grown the table [CT3].
+    // load of closed_ below for the closer, whichever thread has grown the
+    // table [CT3].
     Segment* const newest = newest_.load(std::memory_order_seq_cst);
     Slot* const slot = Claim(newest, id);
     if (slot == nullptr) {

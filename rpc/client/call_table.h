@@ -3,8 +3,9 @@
 //   std::uint32_t id = table.Insert(call);  // goes out with the request
 //   ClientCall* call = table.Take(id);      // null: not, or no longer, there
 //
-// Whoever takes a call out decides how it ends: reply, time-out, loss of the
-// connection and cancellation all begin with Take(), and one of them gets it.
+// The party that takes a call out decides how it ends: reply, time-out, loss of
+// the connection and cancellation all begin with Take(), and one of them gets
+// it.
 //
 // Ids count from 1 to 2^32 - 1 and around; 0 is never given out. An id comes
 // back only after all others have, so that a late or repeated reply finds
@@ -34,8 +35,8 @@ class CallTable {
  public:
   struct Options {
     std::size_t initial_slots = 64;   // A power of two.
-    std::size_t max_slots = 1 << 20;  // Likewise.
-    std::uint32_t first_id = 1;       // Not 0.
+    std::size_t max_slots = 1 << 20;  // A power of two.
+    std::uint32_t first_id = 1;       // Positive.
   };
 
   CallTable() : CallTable(Options()) {}

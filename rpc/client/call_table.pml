@@ -3,8 +3,9 @@
  * top.
  *
  * Two threads insert calls, into a table of one slot that may grow once, to two
- * more. Whoever may end a call whose id is known takes it out: its reply, or, of
- * the first one, another reply or the timer. Somebody closes the table.
+ * more. Each party that may end a call whose id is known takes it out: its
+ * reply, or, of the first one, another reply or the timer. Somebody closes the
+ * table.
  *
  * Checked: each call is taken out once, or else refused [CT1] [CT2]; who has its
  * id finds it, unless it was taken before, and never finds another in its place
@@ -232,7 +233,7 @@ done:
   finished++
 }
 
-/* Take() by whoever knows the id of the call `c`, if it gets one; or nobody. */
+/* Take() by a party that knows the id of the call `c`, if it gets one; or none. */
 proctype Taker(byte c) {
   byte id, got;
   bool at;

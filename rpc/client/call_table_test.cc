@@ -53,7 +53,7 @@ TEST(CallTableTest, TakesOnce) {
 TEST(CallTableTest, ForeignIdsFindNothing) {
   CallTable table(Small(4, 4));
   const std::uint32_t id = table.Insert(CallNumber(1));
-  // What stands in slots that are free, or being filled in, is no id either.
+  // The contents of free slots, or of those being filled in, are no ids either.
   const std::uint64_t foreign[] = {0,
                                    id + 4,
                                    id + 8,

@@ -12,7 +12,7 @@
 
 namespace flare::rpc {
 
-// What a channel knows of one of its servers.
+// A channel's knowledge of one of its servers.
 struct ChannelServerState {
   std::string server;
   std::uint32_t weight = 1;
@@ -21,7 +21,7 @@ struct ChannelServerState {
   // health checks fail), or "ejected:" and the reason.
   std::string state;
   std::string check_failure;     // Why the last check failed; empty: it didn't.
-  std::int64_t retry_in_ns = 0;  // Of an ejected one: until its probe.
+  std::int64_t retry_in_ns = 0;  // For an ejected one: until its probe.
   // False: the numbers below aren't counted, as it is the only server.
   bool counted = false;
   std::uint32_t in_flight = 0;

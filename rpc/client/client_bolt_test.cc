@@ -1,4 +1,4 @@
-// What servers of Bolt may send that is no reply.
+// Input other than replies that servers of Bolt may send.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -44,7 +44,7 @@ class ClientBoltTest : public RawServerTest {
   std::uint64_t late_replies_ = 0;
 };
 
-// As those of peers do that ask who is silent for long.
+// Some peers send heartbeats after a long silence.
 TEST_F(ClientBoltTest, HeartbeatsOfTheServerAreAnswered) {
   RawServer server;
   RpcChannel channel(Uri(server));

@@ -1,12 +1,14 @@
-// An attempt is one request on one connection. Who may touch the call, when:
+// An attempt is one request on one connection. The parties that may touch the
+// call, and when:
 //
 //   owner:  CallMethod's caller, or the call's own task
 //     StartAttempt   holders_ = 2; the owner turns into the issuer
 //   issuer (client_call_send.cc): Acquire, Insert, arm the timer, BeginAttempt,
 //     write, LetGo [CA7]
-//   completer: whoever takes the call out of the table: reader, timer, closing
+//   completer: the party that takes the call out of the table: reader, timer,
+//   closing
 //     connection, canceller, or the issuer itself; writes the outcome, LetGo
-//   owner:  whoever let go last has the call alone; it passes to the blocked
+//   owner:  the last to let go has the call alone; it passes to the blocked
 //     caller or to the call's task
 //     FinishAttempt  cancel the timer, lock out the canceller, evaluate, give
 //                    the connection back; again or End
@@ -218,7 +220,7 @@ std::int64_t ClientCall::DefaultDeadline(std::int64_t now_ns) const {
   return SaturatingAdd(now_ns, ToNs(route_->settings().timeout));
 }
 
-// Not inlined, as most callers have none.
+// Kept out of line, as most callers have none.
 void ClientCall::BeginIn(fiber::ExecutionContext* context) {
   if (route_ == nullptr || !route_->settings().inherits_context) return;
   deadline_ns_ = DeadlineIn(context, deadline_ns_);
@@ -229,8 +231,8 @@ void ClientCall::BeginIn(fiber::ExecutionContext* context) {
   }
 }
 
-// From here on the context cancels nothing; nor does what it has cancelled hold
-// for later calls of the same controller.
+// From here on the context cancels nothing; its earlier cancellation doesn't
+// hold for later calls of the same controller.
 void ClientCall::LeaveContext() {
   const RefPtr<fiber::ExecutionContext> context = context_stop_->context();
   // First: a stop that comes now would leave its wish behind.
@@ -275,7 +277,7 @@ flare::Status ClientCall::TryToSerialize(
   }
 }
 
-// True: the call is over. False: there is to be another attempt.
+// True: the call is over. False: begin another attempt.
 bool ClientCall::FinishAttempt() {
   // A timer that has taken the call is at its end already [CA4].
   if (timer_armed_ && outcome_ != Outcome::kTimer) fiber::CancelTimer(this);
@@ -300,7 +302,7 @@ bool ClientCall::FinishAttempt() {
   }
   if (!DecideRetry()) return true;
   controller_->ClearOutcome();
-  // What may have come with the failure.
+  // The message that may have come with the failure.
   if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
     response_->Clear();
   }
@@ -308,10 +310,10 @@ bool ClientCall::FinishAttempt() {
   return false;
 }
 
-// Tells the load balancer and who watches over the server's health. A deadline
-// before which nothing could be sent says nothing of an established connection;
-// nor does one that the caller doesn't know, of an attempt (policy_call.h); nor
-// a call for which the channel had no credential, and which wasn't sent.
+// Tells the load balancer and the health watch of the server. A deadline before
+// which nothing could be sent says nothing of an established connection; nor
+// does one that the caller doesn't know, of an attempt (policy_call.h); nor a
+// call for which the channel had no credential, and which wasn't sent.
 void ClientCall::EndCounted() {
   const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
   const std::int64_t began_ns =
@@ -422,8 +424,8 @@ flare::Status ClientCall::CancelledStatus() const {
   return connection_ != nullptr ? TimeoutStatus() : TooLateStatus();
 }
 
-// What the deadline has ended. What was queued for a server that wasn't
-// connected to may be sent later.
+// The work that the deadline has ended. A request that was queued for an
+// unconnected server may be sent later.
 flare::Status ClientCall::TimeoutStatus() const {
   std::string text = "no reply to " + std::string(method_->full_name());
   text += " from " + connection_->peer().ToString() + " until the deadline";
@@ -451,7 +453,7 @@ void ClientCall::End() {
   HandOver();
 }
 
-// Not inlined, as what others don't use would make their frames larger.
+// Kept out of line, as it would make the frames of others larger.
 void ClientCall::HandOverInContext() {
   const fiber::ExecutionContextScope scope(
       RefPtr<fiber::ExecutionContext>(adopt_ref, context_));
@@ -492,11 +494,11 @@ void ClientCall::FailAttempt(Outcome outcome, flare::Status why) {
   Complete(outcome, nullptr);
 }
 
-// Of issuer and completer. True: the other one had let go before, and the call
+// For issuer and completer. True: the other one had let go before, and the call
 // is the caller's.
 bool ClientCall::LetGo() {
   if (OtherHasLetGo()) return true;  // No atomic exchange is needed.
-  // release: what was done to the call is visible to the one who lets go last;
+  // release: changes of the call are visible to the one who lets go last;
   // acquire: the other way round [CA2].
   return holders_.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }

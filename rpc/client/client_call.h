@@ -1,7 +1,7 @@
 // One call from CallMethod to its completion, attempts and all. Pooled: a call
 // takes no memory from the general allocator once things have warmed up.
 //
-// What holds is written at the top of client_call.cc.
+// The invariants are at the top of client_call.cc.
 
 #ifndef FLARE_RPC_CLIENT_CLIENT_CALL_H_
 #define FLARE_RPC_CLIENT_CLIENT_CALL_H_
@@ -60,20 +60,20 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
 
-  // These two end an attempt. Called once, by whoever has taken the call out of
-  // its connection's table; the caller must not touch the call afterwards.
-  // `ready` collects what is to be submitted; null: it is submitted at once.
-  // OnReply() takes `reply`, which the call puts back into its pool.
+  // These two end an attempt. Called once, by the party that has taken the call
+  // out of its connection's table; the caller must not touch the call
+  // afterwards. `ready` collects tasks to submit; null: they are submitted at
+  // once. OnReply() takes `reply`, which the call puts back into its pool.
   void OnReply(InboundResponse* reply, std::int64_t now_ns,
                fiber::TaskList* ready);
   void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
 
-  // Of RpcClientController::StartCancel(), which keeps the attempt from being
+  // For RpcClientController::StartCancel(), which keeps the attempt from being
   // put away meanwhile.
   void Cancel();
 
  private:
-  // Of the context in which the call was made.
+  // For the context in which the call was made.
   struct CancelByContext {
     RpcClientController* controller;
     fiber::ExecutionContext* context;
@@ -174,8 +174,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void Recycle();
 
   // In the order of how often they are used, since calls that wait leave the
-  // caches meanwhile (docs/decisions/0037-small-calls.md). What is of the call
-  // is constant while it runs; what is of the attempt is written by its issuer,
+  // caches meanwhile (docs/decisions/0037-small-calls.md). Members of the call
+  // are constant while it runs; those of the attempt are written by its issuer,
   // which starts it, or by its completer.
   Outcome outcome_ = Outcome::kNone;  // The completer's.
   // The issuer's, and then the owner's.
@@ -189,7 +189,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // connection isn't established, and another one may be needed.
   bool kept_ : 1 = false;
   bool turned_away_ : 1 = false;           // See TakeBack().
-  std::atomic<std::uint32_t> holders_{0};  // Of the attempt.
+  std::atomic<std::uint32_t> holders_{0};  // The attempt's.
   std::uint32_t id_ = 0;
   std::uint16_t attempts_left_ = 0;
   // The route's, which may be gone at the end.
@@ -221,7 +221,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   OutboundBody body_;  // Bytes if there may be another attempt.
   Buffer attachment_;
 
-  // Null outside of contexts, and for who doesn't want it.
+  // Null outside of contexts, and for callers that don't want it.
   ContextStop<CancelByContext>* context_stop_ = nullptr;
   fiber::Event completed_;  // For plain threads that block.
   RpcClientController own_controller_;

@@ -1,5 +1,5 @@
-// What calls send and receive: messages into bytes, and back. Who may do what
-// when is said in client_call.cc.
+// The messages of calls: serialized to bytes, and parsed. client_call.cc has
+// the rules of access.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -19,8 +19,8 @@
 namespace flare::rpc {
 namespace {
 
-// Milliseconds until the deadline, as sent to the server: what is left now, not
-// what the controller was given. Rounded up, for 0 means no limit.
+// Milliseconds until the deadline, as sent to the server: the time left now,
+// instead of the controller's. Rounded up, for 0 means no limit.
 std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
   const std::int64_t left = (deadline_ns - now_ns - 1) / kNsPerMs + 1;
   constexpr auto kMax = std::numeric_limits<std::uint32_t>::max();
@@ -110,7 +110,7 @@ flare::Status ClientCall::CompressParts() {
   return {};
 }
 
-// Of each attempt, as the credential may have been renewed.
+// For each attempt, as the credential may have been renewed.
 flare::Status ClientCall::AddCredentials() {
   if (!route_->traits().metadata) {
     return flare::Status(STATUS_NOT_SUPPORTED,
@@ -186,8 +186,8 @@ flare::Status ClientCall::ReadReply() {
   return status;
 }
 
-// What came with a failure and can't be read is left out: that says less than
-// the failure itself.
+// Unreadable metadata of a failure is left out: that says less than the failure
+// itself.
 flare::Status ClientCall::ReadFailure() {
   const InboundResponse& reply = *inbound_;
   if (connection_->protocol().traits().failures_have_messages) {

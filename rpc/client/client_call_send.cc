@@ -1,5 +1,5 @@
 // The issuer's part of an attempt: finds a connection for the request and hands
-// it over, or ends the attempt. Who may do what when is said in client_call.cc.
+// it over, or ends the attempt. client_call.cc has the rules of access.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -141,7 +141,7 @@ flare::Status ClientCall::SendWithRoom(Buffer bytes) {
         return TimeoutStatus();
     }
     const std::int64_t now = NowNs();
-    // NOLINTNEXTLINE(bugprone-use-after-move): as above.
+    // NOLINTNEXTLINE(bugprone-use-after-move): nothing was taken.
     if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
       controller_->sent_ns_ = now;
       return {};  // As in Send.

@@ -1,5 +1,5 @@
-// Connections that are being established: how long that may take, and who waits
-// for it.
+// Connections that are being established: how long that may take, and their
+// waiters.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -44,7 +44,8 @@ class ClientConnectTest : public ClientTest {
     call->Start(channel);
   }
 
-  // Of our end of the only connection to it, some descriptor of this process.
+  // Reads the option from our end of the only connection to it, some descriptor
+  // of this process.
   static int SocketOption(const RawServer& server, int level, int name) {
     int value = -1;
     for (int fd = 0; fd != 1000; ++fd) {
@@ -156,13 +157,14 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   ASSERT_TRUE(Eventually([&] { return set->Promising(); }));
   TestedCall opens_second;
   Start(&opens_second, &channel);
-  // Not how many there are: on a busy machine it has failed already.
+  // Compares opened ones with all that exist: on a busy machine it has failed
+  // already.
   EXPECT_GE(GetClientStatistics().connections_opened, opened + 2);
   std::vector<TestedCall> calls(10);
   for (TestedCall& call : calls) Start(&call, &channel);
   const auto started = ReadSteadyClock();
-  // What waited for it goes there, too, when it has failed. (Before, an accept
-  // would make room for it.)
+  // Calls that waited for it go there, too, when it has failed. (Before, an
+  // accept would make room for it.)
   ASSERT_TRUE(Eventually([&] { return set->size() == 1; }));
   auto peer = server.Accept();
   for (int i = 0; i != 12; ++i) peer->Reply(peer->ReadRequest()->id, "pong");

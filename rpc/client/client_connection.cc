@@ -224,7 +224,7 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began > sent_ns) return;
   set_->Retire(this);
-  if (!calls_.Empty()) return;  // Who waits for no less than that message.
+  if (!calls_.Empty()) return;  // Others wait for it, too.
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
@@ -246,8 +246,8 @@ void ClientConnection::OnHandled() {
   if (protocol_->streams_can_share()) set_->NoteStreamsCanShare();
 }
 
-// Gives what was received to the call that waits for it. False: the server
-// sends what nobody asks for, and no end of it.
+// Gives the received response to the call that waits for it. False: the server
+// sends unsolicited input without end.
 bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
                                 fiber::TaskList* ready) {
   if (incoming_->last_on_connection && !last_reply_) {

@@ -67,7 +67,7 @@ class ClientConnection final : public io::StreamHandler,
 
   // Each call under way is a user (see Life above).
   void AddUser() {
-    // relaxed: whoever calls this knows the connection through a user.
+    // relaxed: the caller knows the connection through a user.
     users_.fetch_add(1, std::memory_order_relaxed);
   }
   void RemoveUser() {
@@ -120,7 +120,7 @@ class ClientConnection final : public io::StreamHandler,
   // block.
   void Close(const flare::Status& why);
 
-  // What calls fail with once the connection is closed: STATUS_FAIL_TO_CONNECT,
+  // The status of calls once the connection is closed: STATUS_FAIL_TO_CONNECT,
   // STATUS_IO_ERROR or STATUS_CHANNEL_SHUTDOWN, and the cause. OK: it isn't.
   flare::Status close_reason() const;
 
@@ -142,9 +142,9 @@ class ClientConnection final : public io::StreamHandler,
   // get it. Any thread; doesn't block.
   void OnTimeout(std::int64_t sent_ns);
 
-  // A call or stream has ended otherwise than by what the server sent: closes
-  // the connection if the server takes no more calls on it and none is left.
-  // For a user. Any thread; doesn't block.
+  // A call or stream has ended otherwise than by a response: closes the
+  // connection if the server takes no more calls on it and none is left. For a
+  // user. Any thread; doesn't block.
   void CloseIfThrough();
 
   // False, for a moment more or for ever: it isn't established. If it never is
@@ -209,11 +209,11 @@ class ClientConnection final : public io::StreamHandler,
   std::chrono::milliseconds connect_timeout_{0};
   InputHold hold_;
 
-  // Of the stream's callbacks, which exclude each other.
-  InboundResponse* incoming_ = nullptr;  // What Cut fills in next.
+  // For the stream's callbacks, which exclude each other.
+  InboundResponse* incoming_ = nullptr;  // The response that Cut fills in next.
   bool connected_ = false;
   std::uint32_t replies_ = 0;  // That have come; comes around.
-  // Of those beyond the calls that were made.
+  // Counts replies beyond the calls that were made.
   FloodGuard unasked_{FloodGuard::kMaxReplies};
   bool proven_ = false;      // A whole reply has come.
   bool last_reply_ = false;  // The server said that it ends the connection.

@@ -194,8 +194,8 @@ TEST_F(ClientConnectionTest, OneThatIsStuckWithinAMessageIsGivenUp) {
   auto peer = Connect(&channel, &server);
   const auto set = SetOf(server);
   const std::int64_t give_up_ns = NowNs() + 20'000'000'000;
-  // What the second reply consists of is still wanted by the first one. (So is
-  // the third, if the first was read only after the second call was sent.)
+  // The first reply still wants the bytes of the second one. (So is the third,
+  // if the first was read only after the second call was sent.)
   while (set->size() != 0 && NowNs() < give_up_ns) {
     const auto call = StartShort(&channel, milliseconds(200));
     const auto request = peer->ReadRequest();
@@ -237,7 +237,7 @@ TEST_F(ClientConnectionTest, OneThatIsStuckStillBringsItsMessage) {
   EXPECT_EQ(next.Await(), STATUS_SUCCESS) << next.controller.ErrorText();
 }
 
-// What was skipped to its end is no message that is coming in.
+// A skipped message isn't one that is coming in.
 TEST_F(ClientConnectionTest, OneThatHasSkippedAMessageIsNotStuck) {
   FLAGS_flare_rpc_client_max_connections_per_server = 1;
   RawServer server;
@@ -401,7 +401,8 @@ TEST_F(ClientConnectionTest, IdleOnesAreClosed) {
   EXPECT_FALSE(set->CloseIdle(NowNs() + 1'000'000'000));  // It is busy.
   peer->Reply(id, "pong");
   EXPECT_EQ(call.Await(), STATUS_SUCCESS);
-  EXPECT_FALSE(set->CloseIdle(NowNs() - 60'000'000'000));  // Not for long.
+  // Idle for a moment only.
+  EXPECT_FALSE(set->CloseIdle(NowNs() - 60'000'000'000));
   EXPECT_TRUE(set->CloseIdle(NowNs() + 1'000'000'000));
   EXPECT_TRUE(peer->AtEnd());
   EXPECT_EQ(GetClientStatistics().connections_idle_closed, closed + 1);

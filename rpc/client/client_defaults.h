@@ -1,5 +1,5 @@
-// The settings of a channel: its options, and the flags for what these leave
-// open. Nothing else of the client side reads flags for a channel.
+// The settings of a channel: its options, and the flags as their defaults.
+// Nothing else of the client side reads flags for a channel.
 
 #ifndef FLARE_RPC_CLIENT_CLIENT_DEFAULTS_H_
 #define FLARE_RPC_CLIENT_CLIENT_DEFAULTS_H_

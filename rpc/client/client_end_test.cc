@@ -34,7 +34,7 @@ TEST_F(ClientEndTest, EndsAtDeadline) {
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(elapsed, milliseconds(50));
-  EXPECT_LT(elapsed, seconds(10));  // Half of what it had else.
+  EXPECT_LT(elapsed, seconds(10));  // Half of the default.
   EXPECT_EQ(call.controller.ErrorText(),
             "no reply to " + TestService::descriptor()->full_name() +
                 ".Call from " + server.endpoint().ToString() +
@@ -89,7 +89,7 @@ TEST_F(ClientEndTest, DefaultDeadlineIsTheFlags) {
   EXPECT_EQ(call->Await(), STATUS_TIMEOUT);
 }
 
-// What is sent is what is left, not what the controller was once given.
+// The time left is sent, instead of the controller's.
 TEST_F(ClientEndTest, SendsTheTimeThatIsLeft) {
   RawServer server;
   RpcChannel channel(server.uri());
@@ -244,7 +244,7 @@ TEST_F(ClientEndTest, CancelEndsBlockedCall) {
   cancelling.join();
 }
 
-// What fiber/task_group.h says to do.
+// The use that fiber/task_group.h recommends.
 TEST_F(ClientEndTest, StopOfATaskGroupMayCancelACall) {
   RawServer server;
   RpcChannel channel(server.uri());

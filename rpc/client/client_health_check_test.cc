@@ -47,7 +47,7 @@ struct CheckedServerUnderTest {
       ++calls;
       FlexibleService::Echo(call);
     };
-    // Checks by calls, which are to be told from calls.
+    // Checks by calls, told apart from other calls.
     service.on_other = [this](TestCall call) {
       if (hold) go.Wait();
       if (status != 200) call.controller->SetFailed("not now");
@@ -135,7 +135,7 @@ class ClientHealthCheckTest : public ClientTest {
     return call.controller.GetRemotePeer();
   }
 
-  // Of the only channel that has the server.
+  // The state in the only channel that has the server.
   static ChannelServerState StateOf(const Endpoint& server) {
     std::size_t all = 0;
     for (const ChannelState& channel : DescribeChannels(100, &all)) {

@@ -1,5 +1,5 @@
-// What is particular about connections over HTTP: servers that end them, and
-// what servers may send that is no reply, or too large a one.
+// Special cases of connections over HTTP: servers that end them, input that is
+// no reply, and replies that are too large.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -60,7 +60,7 @@ TEST_F(ClientHttpTest, LastReplyLeavesTheOthersTheirs) {
   EXPECT_EQ(late.Await(), STATUS_IO_ERROR);
 }
 
-// What the server has not answered, although it was sent, may be sent again.
+// A request that was sent but not answered may be sent again.
 TEST_F(ClientHttpTest, CallsBehindALastReplyAreRepeated) {
   RawServer server;
   RpcChannel channel(Uri(server));

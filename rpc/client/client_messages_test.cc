@@ -1,4 +1,4 @@
-// What can be wrong with the messages of calls.
+// Faults in the messages of calls.
 #include <google/protobuf/stubs/callback.h>
 
 #include <chrono>
@@ -118,8 +118,8 @@ TEST_F(ClientMessagesTest, LogsWhichCompressionIsLeftOut) {
   EXPECT_EQ(call.Await(), STATUS_SUCCESS);
 }
 
-// What a service says besides its failure; and if that can't be read, the
-// failure is still the service's.
+// A service's message besides its failure; if it can't be read, the failure is
+// still the service's.
 TEST_F(ClientMessagesTest, FailuresMayBringMessages) {
   RawServer server;
   RpcChannel channel(server.uri());

@@ -1,5 +1,5 @@
-// What the options of a channel say in place of the flags, and pools of
-// connections as objects.
+// A channel's options in place of the flags, and pools of connections as
+// objects.
 #include <chrono>
 #include <memory>
 #include <string>

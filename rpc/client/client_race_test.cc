@@ -286,7 +286,7 @@ TEST_P(ClientRaceTest, DeadlinesAndTheEnd) {
   }
 }
 
-// Of calls that wait until the server takes more.
+// Deadlines of calls that wait until the server takes more.
 TEST_P(ClientRaceTest, DeadlinesAndRoom) {
   constexpr int kRounds = 6;
   FLAGS_flare_rpc_client_max_connections_per_server = 1;
@@ -327,7 +327,7 @@ TEST_P(ClientRaceTest, DeadlinesAndRoom) {
   }
 }
 
-// The time for connecting is over when the connection stands.
+// The time for connecting is over when the connection is established.
 TEST_P(ClientRaceTest, ConnectingAndItsDeadline) {
   constexpr int kRounds = 50;
   FLAGS_flare_rpc_client_connect_timeout_ms = 1;
@@ -355,7 +355,7 @@ TEST_P(ClientRaceTest, ConnectingAndItsDeadline) {
   }
 }
 
-// The same when the client side ends.
+// The client side ends meanwhile.
 TEST_P(ClientRaceTest, ConnectingAndTheEnd) {
   constexpr int kRounds = 50;
   FLAGS_flare_rpc_client_connect_timeout_ms = 1;

@@ -20,7 +20,7 @@ using std::chrono::seconds;
 
 class ClientRetryTest : public RawServerTest {};
 
-// Calls on a connection that stands.
+// Calls on an established connection.
 class OneServerRetryTest : public ClientRetryTest {
  protected:
   void SetUp() override {
@@ -43,7 +43,7 @@ class OneServerRetryTest : public ClientRetryTest {
     call->Start(channel_.get());
   }
 
-  // What the server says to the next attempt.
+  // The server's answer to the next attempt.
   void FailAttempt(int status, const std::string& text) {
     peer_->Fail(peer_->ReadRequest()->id, status, text);
   }
@@ -238,7 +238,7 @@ TEST_F(OneServerRetryTest, OneAttemptOutlivesChannel) {
   EXPECT_EQ(call.response.body(), "pong");
 }
 
-// ... also while one is that retries, and so keeps what it needs of it.
+// ... also while a call retries, and so keeps its part of the channel.
 TEST_F(OneServerRetryTest, OutlivesChannel) {
   TestedCall once, again;
   once.Start(channel_.get());

@@ -1,5 +1,5 @@
-// The client side of the process: its end with flare::Start(), and what is
-// counted of it.
+// The client side of the process: its end with flare::Start(), and its
+// counters.
 
 #ifndef FLARE_RPC_CLIENT_CLIENT_SIDE_H_
 #define FLARE_RPC_CLIENT_CLIENT_SIDE_H_
@@ -21,7 +21,7 @@ namespace flare::rpc {
 void ShutdownClientSide();
 
 // While it exists, the client side stays shut once ShutdownClientSide() has
-// run, whoever opens channels: fibers may still run until the runtime has
+// run, even if channels are opened: fibers may still run until the runtime has
 // ended, and connections and refreshes of names that they began would be left
 // behind. For flare::Start(). One at a time.
 class ClientSideEnd {
@@ -39,7 +39,7 @@ class ClientSideEnd {
 void OpenClientSide();
 // Any thread; takes the lock of IfClientSideIsOpen().
 bool IsClientSideOpen();
-// What calls end with while it isn't.
+// The status of calls while it isn't open.
 flare::Status ShutDownStatus();
 
 // --- For pools ---

@@ -1,7 +1,7 @@
 // Calls by the ten thousand, from many fibers and threads at once, against
 // servers that answer late, twice, never, or with garbage, and break
-// connections. What must hold: each call ends exactly once, with the reply to
-// its own request or with an error, and everything can be used again at once.
+// connections. Invariants: each call ends exactly once, with the reply to its
+// own request or with an error, and everything can be used again at once.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -152,7 +152,7 @@ class Loop : public google::protobuf::Closure {
 
  private:
   void Next() {
-    // Whoever cancels may come between the calls, but not during Reset().
+    // A cancellation may come between the calls, but not during Reset().
     request_.set_body(std::to_string(random_()));
     if (random_() % 8 == 0) {
       controller_.SetTimeout(microseconds(random_() % 3000));

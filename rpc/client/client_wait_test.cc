@@ -70,8 +70,8 @@ class ClientWaitTest : public ClientTest {
   RpcChannel channel_;
 };
 
-// Not at once, by what an earlier call has found: so one that finds the server
-// back succeeds.
+// An earlier call's failure doesn't end them at once: so one that finds the
+// server back succeeds.
 TEST_F(ClientWaitTest, CallsWaitForTheNextAttempt) {
   FailUntilPausesAreLong();
   const std::int64_t due = RetryAt();

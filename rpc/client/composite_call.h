@@ -65,7 +65,8 @@ class CompositeCall {
   void Tell();
 
  private:
-  RpcClientController own_;  // For callers without one of ours.
+  // For callers without a controller of this library.
+  RpcClientController own_;
   RpcClientController* ours_ = &own_;
   google::protobuf::RpcController* foreign_ = nullptr;
   std::optional<std::int64_t> deadline_ns_;

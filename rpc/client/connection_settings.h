@@ -14,7 +14,7 @@
 namespace flare::rpc {
 
 struct ConnectionSettings {
-  // In bytes: a message, and what it may be unpacked.
+  // In bytes: a message, and its unpacked size.
   std::size_t max_packet_size = 0;
   std::size_t max_decompressed_size = 0;
   // To one server, dealt out to the scheduling groups: shared connections, of

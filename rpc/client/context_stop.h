@@ -26,7 +26,7 @@ inline std::int64_t DeadlineIn(const fiber::ExecutionContext* context,
   return std::min(deadline_ns, context->deadline_ns());
 }
 
-// What a call fails with that `context`, which is stopped, has ended.
+// The status of a call that the stopped `context` has ended.
 inline flare::Status ContextEnded(const fiber::ExecutionContext& context) {
   return flare::Status(
       STATUS_FAILED,

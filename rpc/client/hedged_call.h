@@ -61,7 +61,7 @@ class HedgedCall final : private CancelTarget {
   CompositeCall call_;
   // That of the context in which the call is made, if it counts.
   std::stop_token stop_;
-  std::uint32_t peer_;         // Of the last attempt.
+  std::uint32_t peer_;         // The last attempt's.
   std::size_t begun_ = 0;      // Attempts, ...
   std::size_t under_way_ = 0;  // ... and those of them whose end wasn't seen.
   std::int64_t next_ns_ = 0;   // When another attempt is due.

@@ -19,8 +19,8 @@
 namespace flare::rpc {
 namespace {
 
-// In a `catch (...)`: logs the exception, and fails the call with it. What ends
-// a thread (pthread_exit, pthread_cancel) comes by, too, and is let go on.
+// In a `catch (...)`: logs the exception, and fails the call with it. The end
+// of a thread (pthread_exit, pthread_cancel) is caught, too, and goes on.
 void FailByException(const ClientInterceptedCall& call) {
   const std::exception_ptr exception = std::current_exception();
   if (exception == nullptr) throw;  // No exception of C++.
@@ -34,7 +34,7 @@ void FailByException(const ClientInterceptedCall& call) {
   call.controller().SetFailed(STATUS_FAILED, std::move(what));
 }
 
-// Of a call with `done`, from CallMethod to its end.
+// The state of a call with `done`, from CallMethod to its end.
 struct Background {
   InterceptedClientCall::Wraps wraps;
   RefPtr<Route> route;
@@ -56,7 +56,7 @@ void ClientInterceptorChain::Run() {
   --at_;
 }
 
-// `arguments` has a controller of ours, and no `done`.
+// `arguments` has an RpcClientController, and no `done`.
 void InterceptedClientCall::RunWith(const Wraps& wraps,
                                     const ClientCall::Arguments& arguments,
                                     RpcClientController* controller) {
@@ -111,7 +111,7 @@ void InterceptedClientCall::Run(const Wraps& wraps,
     call.done = nullptr;
     call.request = background.request.get();
     RunChain(background.wraps, call);
-    // What belongs to the channel isn't used any more when `done` runs.
+    // The channel's parts aren't used any more when `done` runs.
     background.route.Reset();
     background.wraps = {};
     background.request.reset();

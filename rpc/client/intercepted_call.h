@@ -20,7 +20,7 @@ namespace flare::rpc {
 using ClientInterceptors = std::vector<std::shared_ptr<ClientInterceptor>>;
 
 // Runs interceptors, one within the other, and then the call itself, `call`,
-// which blocks. What they throw fails the call. All must outlive it.
+// which blocks. An exception of theirs fails the call. All must outlive it.
 class ClientInterceptorChain final : public ClientNext {
  public:
   template <class F>

@@ -79,7 +79,8 @@ TEST_F(NestedCallsTest, EndWithTheCallerOfTheirCaller) {
   EXPECT_EQ(nested_.ErrorCode(), STATUS_FAILED);
   EXPECT_TRUE(nested_.IsCanceled());
   EXPECT_THAT(nested_.ErrorText(), HasSubstr("in whose context"));
-  // Of the nested call the second server hears only by the connection's end.
+  // The second server hears of the nested call's end only by the connection's
+  // end.
   ShutdownClientSide();
   other_ended_.Wait();
 }
@@ -263,7 +264,7 @@ TEST_F(CallInContextTest, StoppedContextEndsCallsAtOnce) {
     call.controller.SetTimeout(std::chrono::seconds(60));
     call.controller.SetMaxRetries(1'000'000);
     context->Execute([&] { call.Start(&channel); });
-    // A deadline ends calls in the same way, whoever watches the clock.
+    // A deadline ends calls in the same way, on either side.
     const bool cancelled = cause == fiber::StopCause::kCancelled;
     EXPECT_EQ(call.Await(), cancelled ? STATUS_FAILED : STATUS_TIMEOUT);
     EXPECT_EQ(call.controller.IsCanceled(), cancelled);

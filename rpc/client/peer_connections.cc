@@ -41,13 +41,14 @@ constexpr std::int64_t kFirstDelayNs = 20 * kNsPerMs;
 constexpr std::int64_t kMaxDelayNs = 1000 * kNsPerMs;
 
 // After how many calls that stay on their connections one looks for a better
-// one. Not always the same number: callers may come in the same order for ever.
+// one. The number varies: callers may come in the same order for ever.
 std::uint32_t NextLook(std::size_t turn) {
   return 12 + static_cast<std::uint32_t>(turn % 8);
 }
 
-// Of one moment, on one connection. More would gain little, and wait for each
-// other longer where a server's thread serves a connection's calls in turn.
+// The most calls of one moment on one connection. More would gain little, and
+// wait for each other longer where a server's thread serves a connection's
+// calls in turn.
 constexpr std::uint32_t kCallsInTurn = 16;
 
 // How long to wait after that many failures: doubling, less up to a quarter by
@@ -87,8 +88,8 @@ ClientConnection* PeerConnections::Find(const void* connection) const {
   return it == connections_.end() ? nullptr : *it;
 }
 
-// Whose turn it is. A moment lasts until events are fetched again; what threads
-// send leaves at once, and gains nothing by company.
+// The index whose turn it is. A moment lasts until events are fetched again;
+// output of threads leaves at once, and gains nothing by company.
 std::size_t PeerConnections::Turn() {
   const std::uint64_t now = io::EpollPoller::OfGroup(group_)->fetches();
   if (left_in_turn_ == 0 || turn_began_ != now || !fiber::IsFiberWorker()) {
@@ -115,15 +116,15 @@ ClientConnection* PeerConnections::Pick(const void* preferred, bool may_open) {
     // There may be more: callers who came to share one part again.
     if (!chosen->idle()) chosen = nullptr;
   } else if (chosen != nullptr && --until_look_ == 0) {
-    // Who came to share one stays there, which keeps batches together; but as
-    // many here as there. Rarely: it is a look at what others write.
+    // A caller that came to share one stays there, which keeps batches
+    // together; but as many here as there. Rarely: it reads a line that others
+    // write.
     ClientConnection* const other = connections_[turn_++ % size];
     until_look_ = NextLook(turn_);
     if (good(other) && other->users() < chosen->users()) chosen = other;
   }
   if (chosen == nullptr && size < limit_) {
-    // Of each one that is looked at, others write the line: no more than
-    // needed.
+    // Looks at no more than needed: others write the line of each one.
     const auto idle = std::find_if(
         connections_.rbegin(), connections_.rend(),
         [&](const ClientConnection* c) { return c->idle() && good(c); });
@@ -140,7 +141,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Open(
     const void* preferred, std::int64_t patience_ns) {
   if (!open_mutex_.try_lock()) {
     {
-      // Somebody is opening one: be content with what there is.
+      // Somebody is opening one: be content with the present ones.
       ScopedLock guard(lock_);
       if (ClientConnection* c = Pick(preferred, /*may_open=*/false)) return c;
     }
@@ -152,7 +153,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Open(
 
 Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked(
     std::int64_t patience_ns) {
-  std::int64_t wait_until = 0;  // Not at all.
+  std::int64_t wait_until = 0;  // Doesn't wait.
   ClientConnection* waiting = nullptr;
   {
     const std::int64_t now = NowNs();
@@ -195,7 +196,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenDedicated(
   if (ClientConnection* c = take_kept()) return c;
   const ScopedLock opening(open_mutex_);
   if (ClientConnection* c = take_kept()) return c;
-  std::int64_t wait_until = 0;  // Not at all.
+  std::int64_t wait_until = 0;  // Doesn't wait.
   bool needs_timer = false;
   {
     const std::int64_t now = NowNs();
@@ -291,7 +292,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
                               std::move(transport));
 }
 
-// Of the connection that is, or was, waiting_; the caller is a user of it.
+// For the connection that is, or was, waiting_; the caller is a user of it.
 void PeerConnections::StartWaiting(ClientConnection* connection) {
   connection->Start();  // [CS3]
   ScopedLock guard(lock_);
@@ -397,8 +398,8 @@ void PeerConnections::StartDedicated(std::int64_t due_ns) {
   }
 }
 
-// The next one, from `*place` on, that is to be started by then; null: none.
-// It counts as started, and has the caller as a user.
+// The next one, from `*place` on, that should start by then; null: none. It
+// counts as started, and has the caller as a user.
 ClientConnection* PeerConnections::TakeDue(std::int64_t due_ns,
                                            std::size_t* place) {
   if (dedicated_waiting_ == 0) return nullptr;
@@ -419,7 +420,8 @@ flare::Status PeerConnections::LastFailure() const {
   return failures_ != 0 ? last_failure_ : flare::Status();
 }
 
-// Without times and numbers: whoever counts failures by their texts finds few.
+// Without times and numbers, so that failures have few different texts to
+// count.
 flare::Status PeerConnections::WhyNot() const {
   return flare::Status(
       STATUS_FAIL_TO_CONNECT,
@@ -506,8 +508,8 @@ void PeerConnections::OnClosed(ClientConnection* connection,
     ScopedLock guard(lock_);
     const bool by_us = connection->left_set_;
     removed = Remove(connection);
-    // relaxed: written under lock_. Of several attempts that fail together,
-    // one counts.
+    // relaxed: written under lock_. If several attempts fail together, one
+    // counts.
     if (why != nullptr && !by_us &&
         now >= retry_at_ns_.load(std::memory_order_relaxed)) {
       last_failure_ = *why;
@@ -569,7 +571,8 @@ void PeerConnections::Shutdown() {
     c->Close(ShutDownStatus());
     c->RemoveUser();
   }
-  // Who is opening one has looked at shut_down_ before; it is born by now.
+  // A thread that opens one has looked at shut_down_ before; the connection
+  // exists by now.
   ScopedLock opened(open_mutex_);
 }
 

@@ -43,7 +43,7 @@ namespace flare::rpc {
 
 class ClientConnection;
 
-// What a set is for.
+// The purpose of a set.
 struct ConnectionKey {
   std::string protocol;  // A name known to NewClientProtocol.
   Peer peer;
@@ -96,7 +96,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
 
   const ConnectionKey& key() const { return key_; }
 
-  // Of ClientConnection. It is established.
+  // Called by ClientConnection, once established.
   void OnConnected(ClientConnection* connection);
   // The server has answered, be it too late: it is well.
   void OnProven();
@@ -174,15 +174,15 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   // Each is used by the set itself, too.
   std::vector<ClientConnection*> connections_ FLARE_GUARDED_BY(lock_);
   std::vector<ClientConnection*> retired_ FLARE_GUARDED_BY(lock_);
-  // Has the calls that wait for the next attempt, and is to be started then;
-  // null: none do. While there is one no other is opened.
+  // Has the calls that wait for the next attempt, and starts then; null: none
+  // wait. While there is one no other is opened.
   ClientConnection* waiting_ FLARE_GUARDED_BY(lock_) = nullptr;
   std::int64_t waiting_until_ns_ FLARE_GUARDED_BY(lock_) = 0;
   // All dedicated ones, each at its place_in_set_, and those of them that are
   // kept and carry no call, the one used last at the end.
   std::vector<ClientConnection*> dedicated_ FLARE_GUARDED_BY(lock_);
   std::vector<ClientConnection*> kept_ FLARE_GUARDED_BY(lock_);
-  // How many of dedicated_ are to be started at a time to come.
+  // How many of dedicated_ start later.
   std::size_t dedicated_waiting_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t turn_ FLARE_GUARDED_BY(lock_) = 0;
   // Calls that this turn may still take, of the moment in which it began.
@@ -191,7 +191,7 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   std::uint32_t until_look_ FLARE_GUARDED_BY(lock_) = 1;  // For a better one.
   bool shut_down_ FLARE_GUARDED_BY(lock_) = false;
   bool proven_ FLARE_GUARDED_BY(lock_) = false;
-  // Of attempts that failed, one after the other.
+  // Attempts that failed, one after the other.
   unsigned failures_ FLARE_GUARDED_BY(lock_) = 0;
   flare::Status last_failure_ FLARE_GUARDED_BY(lock_);
   // No attempt before this; 0: at any time. Written under lock_.

@@ -55,7 +55,7 @@ PolicyCall::~PolicyCall() {
   controller_->wait_for_ready_ = wait_for_ready_;
   controller_->wait_for_ready_set_ = wait_for_ready_set_;
   controller_->ends_early_ = false;
-  // Of all attempts.
+  // The start of all attempts.
   controller_->started_ns_ = started_ns_;
 }
 

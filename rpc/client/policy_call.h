@@ -19,8 +19,8 @@ namespace flare::rpc {
 
 class PolicyCall final : private CancelTarget {
  public:
-  // As ClientCall::Run(). `arguments` has a route and a controller of ours, and
-  // no `done`: it blocks until the end of the call.
+  // Like ClientCall::Run(). `arguments` has a route and an RpcClientController,
+  // and no `done`: it blocks until the end of the call.
   static void Run(const CallPolicies& policies,
                   const ClientCall::Arguments& arguments);
 
@@ -44,10 +44,10 @@ class PolicyCall final : private CancelTarget {
   const bool twice_;  // The method may run twice.
   const std::int64_t started_ns_;
   const std::int64_t deadline_ns_;
-  std::uint32_t peer_ = Route::kNoPeer;  // Of the last attempt.
+  std::uint32_t peer_ = Route::kNoPeer;  // The last attempt's.
   fiber::Event stopped_;                 // The caller wants no more.
 
-  // What the caller has set, to be put back.
+  // The caller's setting, to be put back.
   const RpcClientController::TimeoutKind timeout_kind_;
   const std::int64_t timeout_ns_;
   const bool wait_for_ready_;

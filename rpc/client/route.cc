@@ -287,7 +287,7 @@ const ClientSettings& Route::FillSettings() {
 }
 
 flare::Status Route::NoPeer(const Table& table) const {
-  // Whoever tries for ever ends with the client side, too.
+  // Endless attempts end with the client side, too.
   if (!IsClientSideOpen()) return ShutDownStatus();
   std::string text = "no server is known for \"" + address_ + '"';
   if (table.without_tags != 0) {
@@ -370,7 +370,7 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
     } else if (choice->peer == kNoPeer) {
       taken = Pick(table, group, dedicated, key, choice);
     } else {
-      // Of another table, maybe: then it is as good as any.
+      // It may be of another table: then it is as good as any.
       taken =
           Choose(table, group, (choice->peer + std::size_t{1}) % table.peers,
                  dedicated, choice);

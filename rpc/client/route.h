@@ -86,8 +86,8 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   [[gnu::noinline]] static void End(Choice* choice, int status, bool silent,
                                     std::int64_t latency_ns) noexcept;
 
-  // The same for a stream: a shared connection, if the server has shown that
-  // streams may have it with others, else one of its own.
+  // Acquires one for a stream: a shared connection, if the server has shown
+  // that streams may have it with others, else one of its own.
   Expected<ClientConnection*, flare::Status> AcquireForStream(
       std::int64_t patience_ns, const std::uint64_t* key,
       Choice* choice) noexcept;
@@ -116,7 +116,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
     return settings != nullptr ? *settings : FillSettings();
   }
 
-  // Of the protocol.
+  // The protocol's name.
   const std::string& protocol() const { return protocol_; }
   PayloadFormat format() const { return format_; }
   const ProtocolTraits& traits() const { return traits_; }
@@ -134,7 +134,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
     std::vector<std::shared_ptr<PeerConnections>> sets;
     bool (*is_from_service)(int) = nullptr;
     std::shared_ptr<LoadBalancer> balancer;
-    std::shared_ptr<LoadBalancer> far_balancer;  // Of other zones; or null.
+    std::shared_ptr<LoadBalancer> far_balancer;  // For other zones; or null.
     std::shared_ptr<BackendGroup> group;
     Backends backends;
     // Null: there is nothing to pick or to observe.
@@ -153,7 +153,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   ~Route() { RemoveListedChannel(this); }
   ChannelState Describe() override;
   Table* FinalTable();
-  // Not inlined, as few calls need it, and its frame is large.
+  // Kept out of line, as few calls need it, and its frame is large.
   [[gnu::noinline]] RefPtr<Table> CurrentTable();
   RefPtr<Table> MakeTable(std::uint64_t version) FLARE_REQUIRES(rebuild_mutex_);
   // The watches of a table, each with a reference to it.
@@ -185,7 +185,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   ProtocolTraits traits_;
   std::optional<MethodCallCounters> call_counters_;  // Once it is made.
   std::shared_ptr<io::TlsClientContext> tls_;        // Null: plain.
-  std::shared_ptr<io::TlsClientContext> check_tls_;  // Of health checks.
+  std::shared_ptr<io::TlsClientContext> check_tls_;  // For health checks.
   std::shared_ptr<NameResolution> resolution_;
   std::shared_ptr<LoadBalancer> balancer_;
   std::shared_ptr<BackendGroup> group_;
@@ -195,7 +195,8 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   std::shared_ptr<LoadBalancer> far_balancer_ FLARE_GUARDED_BY(rebuild_mutex_);
   Spinlock lock_;
   RefPtr<Table> table_ FLARE_GUARDED_BY(lock_);
-  // Of the servers of table_, in their order. Null: they aren't checked.
+  // Watches of the servers of table_, in their order. Null: they aren't
+  // checked.
   std::shared_ptr<const Watches> watches_ FLARE_GUARDED_BY(lock_);
   std::unique_ptr<const ClientSettings> own_settings_ FLARE_GUARDED_BY(lock_);
   std::atomic<const ClientSettings*> settings_{nullptr};

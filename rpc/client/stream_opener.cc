@@ -31,7 +31,7 @@ struct FailWithContext {
   }
 };
 
-// What is left until then, as the server is told; 0: no limit.
+// The time left until then, as sent to the server; 0: no limit.
 std::uint32_t TimeoutOnWire(std::int64_t deadline_ns, std::int64_t now_ns) {
   if (deadline_ns == CallStream::kNever) return 0;
   const std::int64_t ms = (deadline_ns - now_ns - 1) / kNsPerMs + 1;

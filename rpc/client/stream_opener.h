@@ -26,9 +26,9 @@ class StreamOpener {
   struct Arguments {
     Route* route = nullptr;
     const google::protobuf::MethodDescriptor* method = nullptr;
-    // Takes timeout, metadata and so on. Not used after Open().
+    // Takes timeout, metadata and so on. Unused after Open().
     const RpcClientController* wishes = nullptr;
-    // Is told by who reads of metadata and failure. May be null.
+    // Learns of metadata and failure from the reader. May be null.
     RpcClientController* controller = nullptr;
     // The only message of methods whose clients don't stream; else null.
     const google::protobuf::Message* request = nullptr;

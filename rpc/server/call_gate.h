@@ -79,7 +79,7 @@ class alignas(kCacheLine) CallGate {
   std::atomic<std::int64_t> look_beyond_ns_{kNever};  // [CG1]
   std::atomic<std::int64_t> closed_at_ns_{kNever};
   std::int64_t max_wait_ns_ = kNever;           // Constant once set up.
-  bool automatic_ = false;                      // Likewise.
+  bool automatic_ = false;                      // Follows the load.
   std::atomic<std::int64_t> shed_bound_ns_{0};  // [CG3]
   std::atomic<std::int64_t> last_long_ns_{0};   // [CG4]
 };

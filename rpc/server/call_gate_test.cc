@@ -110,8 +110,8 @@ class SimulatedServer {
 
   void Arrive(std::int64_t at_ns) { queue_.push_back(at_ns); }
 
-  // Works on what has arrived by then. In a closed loop a caller calls again
-  // when it has its reply.
+  // Works on the calls that have arrived by then. In a closed loop a caller
+  // calls again when it has its reply.
   void RunUntil(std::int64_t end_ns, bool closed_loop = false) {
     while (!queue_.empty()) {
       const std::int64_t at_ns = queue_.front();
@@ -178,7 +178,7 @@ TEST(CallGateTest, GoodputStaysNearCapacityUnderOverload) {
         server.Forget();
         Offer(&server, service_ns, times, 20'000 * kMs);
         const double capacity = 20'000e6 / static_cast<double>(service_ns);
-        // What is refused takes the server's time, too.
+        // Refused calls take the server's time, too.
         const double most = capacity - times * capacity * 10'000 /
                                            static_cast<double>(service_ns);
         EXPECT_GE(server.counts().in_time, 0.9 * most)

@@ -54,7 +54,7 @@ CallLimit::Slot* CallLimit::SlotOf(std::size_t worker) {
   return worker < slots_ ? &slot_[worker] : &shared_;
 }
 
-// At most what there is. Returns how many.
+// Takes at most `most` places of those there. Returns how many.
 std::uint64_t CallLimit::Take(Slot* from, std::uint64_t most) {
   std::uint64_t taken = from->taken.load(std::memory_order_relaxed);
   for (;;) {

@@ -3,10 +3,10 @@
 // for each call.
 //
 // Each worker has a slot with places in it that it may give to calls, and puts
-// those of calls that end on it there; what isn't in slots is shared. A worker
-// without places takes some of the shared ones, and if there are none, what it
-// needs from the others' slots, so that a call is refused only if there is no
-// place anywhere. Rules in call_limit.cc.
+// those of calls that end on it there; the places outside of slots are shared.
+// A worker without places takes some of the shared ones, and if there are none,
+// those that it needs from the others' slots, so that a call is refused only if
+// there is no place anywhere. Rules in call_limit.cc.
 #ifndef FLARE_RPC_SERVER_CALL_LIMIT_H_
 #define FLARE_RPC_SERVER_CALL_LIMIT_H_
 
@@ -39,7 +39,7 @@ class CallLimit {
   std::uint64_t entered() const;
 
  private:
-  // Its worker's. What has been put here less what has been taken is there.
+  // Its worker's. Holds the places put here less those taken.
   struct alignas(kCacheLine) Slot {
     std::atomic<std::uint64_t> put{0};
     std::atomic<std::uint64_t> taken{0};  // By anybody.
@@ -55,7 +55,7 @@ class CallLimit {
   std::uint64_t batch_ = 0;  // Places that are taken or given back together.
   std::size_t slots_ = 0;    // One for each worker; none if batch_ is 0.
   std::unique_ptr<Slot[]> slot_;
-  Slot shared_;  // Of all, so that additions are read-modify-writes.
+  Slot shared_;  // Shared by all, so that additions are read-modify-writes.
 };
 
 }  // namespace flare::rpc

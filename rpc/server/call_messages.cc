@@ -11,7 +11,7 @@
 namespace flare::rpc {
 namespace {
 
-// Of kTotalAllowance, what pairs have.
+// The pairs' part of kTotalAllowance.
 std::atomic<std::size_t> allowed{0};
 
 // A new pair takes one part in so many of the allowance that is left.

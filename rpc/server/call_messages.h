@@ -61,13 +61,13 @@ class CallMessages {
     return current_ == nullptr ? nullptr : current_->response.get();
   }
 
-  // What the pairs of the process have of kTotalAllowance. Any thread.
+  // The part of kTotalAllowance that the pairs of the process have. Any thread.
   static std::size_t allowed_in_total();
 
  private:
   struct Pair {
-    // What they were made of. Prototypes of generated types, which stay
-    // forever; messages of others aren't kept.
+    // Their prototypes: those of generated types stay forever; messages of
+    // others aren't kept.
     const google::protobuf::Message* request_prototype = nullptr;
     const google::protobuf::Message* response_prototype = nullptr;
     std::unique_ptr<google::protobuf::Message> request;
@@ -76,7 +76,7 @@ class CallMessages {
     std::uint32_t bytes_left = 0;
     // KiB of kTotalAllowance.
     std::uint16_t allowance_kib = 0;
-    // Of the method; 0: it can't be measured.
+    // The method's; 0: it can't be measured.
     std::uint16_t memory_per_byte = 0;
 
     std::size_t allowance() const;
@@ -89,7 +89,7 @@ class CallMessages {
 
   Pair* current_ = nullptr;
   std::size_t next_ = 0;  // The one to be replaced.
-  // Of the methods that were called last.
+  // Pairs of the methods that were called last.
   std::array<Pair, 4> pairs_;
 };
 

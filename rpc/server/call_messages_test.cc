@@ -132,7 +132,8 @@ TEST_F(CallMessagesTest, EachMethodHasItsOwn) {
   }
 }
 
-// A type that tells what it keeps: small calls have the same pair for good.
+// A type that tells how much memory it keeps: small calls have the same pair
+// for good.
 TEST_F(CallMessagesTest, SmallOnesWithoutSubmessagesStayForever) {
   Serve(std::string(kMaxKeptBytes, 'x'));
   messages_.Acquire(test_.method);
@@ -202,7 +203,7 @@ class KeptShapesTest : public ::testing::Test {
     messages->Release(request.size(), request.size());
   }
 
-  // What the messages that are kept take, in which an empty call is served.
+  // The memory of the kept messages that serve an empty call.
   std::size_t SizeOf(CallMessages* messages) {
     messages->Acquire(method_.method);
     const std::size_t size = messages->request()->SpaceUsedLong() +

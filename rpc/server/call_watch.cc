@@ -1,6 +1,7 @@
 // Four parties meet here: the first watcher of a call's context, which brings
-// the watch about; whoever stops the connection's calls (OnClosed(), the end of
-// input, Server::Join()); the timer of the deadline; and the end of the call.
+// the watch about; the stopper of the connection's calls (OnClosed(), the end
+// of input, Server::Join()); the timer of the deadline; and the end of the
+// call.
 //
 // [CW1] A watch is begun by ServerCall::OnWatched(), under the context's lock,
 //       and only while nobody has claimed the call's end [CE1]. The end claims

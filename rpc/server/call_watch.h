@@ -27,7 +27,7 @@ namespace flare::rpc {
 class CallWatch;
 class StopNotification;
 
-// Of one connection. Thread-safe; no function blocks.
+// The watched calls of one connection. Thread-safe; no function blocks.
 class WatchedCalls {
  public:
   WatchedCalls() = default;
@@ -41,7 +41,7 @@ class WatchedCalls {
   // Stops those whose callers have left (ServerProtocol::CallerLeft).
   void StopLeft() FLARE_EXCLUDES(lock_);
 
-  // Of StopAll(); kNone: it wasn't called.
+  // The cause given to StopAll(); kNone: it wasn't called.
   fiber::StopCause cause() const {
     // relaxed: an answer that may be old; Add() looks under the lock.
     return cause_.load(std::memory_order_relaxed);
@@ -63,14 +63,14 @@ class WatchedCalls {
   std::atomic<fiber::StopCause> cause_{fiber::StopCause::kNone};
 };
 
-// Of one call.
+// The watch of one call.
 class CallWatch {
  public:
   CallWatch(RefPtr<fiber::ExecutionContext> context,
             const ServerProtocol* protocol, const ReplyTicket& ticket)
       : context_(std::move(context)), protocol_(protocol), ticket_(ticket) {}
 
-  // Of ExecutionContext::Owner::OnWatched(). `deadline_ns` of 0: none. `calls`
+  // For ExecutionContext::Owner::OnWatched(). `deadline_ns` of 0: none. `calls`
   // must live until End().
   [[nodiscard]] fiber::StopCause Begin(WatchedCalls* calls,
                                        std::int64_t deadline_ns);
@@ -98,7 +98,7 @@ class CallWatch {
   const ServerProtocol* const protocol_;
   const ReplyTicket ticket_;
   WatchedCalls* calls_ = nullptr;
-  // Guarded by the list's lock. What points to this watch; null: it isn't
+  // Guarded by the list's lock. The pointer to this watch; null: it isn't
   // listed.
   CallWatch** place_ = nullptr;
   CallWatch* next_ = nullptr;

@@ -15,7 +15,7 @@
  * if the connection's calls were stopped before that end.
  *
  * Memory is sequentially consistent here; in the code all that is shared is
- * guarded by locks, but for progress_, whose changes release and acquire.
+ * guarded by locks, except progress_, whose changes release and acquire.
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_NO_CLAIM    a watch begins though the end has been claimed [CE1]
@@ -174,6 +174,6 @@ init {
   assert(over && watchers_done == 2 && !listed && !watch);
   assert(stops <= 1);
   assert(!cause || !made || stops == 1);
-  /* Whoever watched before the end, and StopAll() before it, too. */
+  /* Holds for a watch before the end, with StopAll() before it, too. */
   assert(!(watched && stopped_before_end && armed) || cause)
 }

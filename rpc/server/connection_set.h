@@ -30,7 +30,7 @@ class ConnectionSet {
   void Gone();
 
   // Calls `f` with each open connection. It can't close meanwhile, so `f` must
-  // neither block nor touch this set.
+  // not block or touch this set.
   template <class F>
   void ForEachOpen(F&& f) FLARE_EXCLUDES(mutex_) {
     ScopedLock guard(mutex_);

@@ -8,10 +8,10 @@
 namespace flare::rpc {
 
 // In a `catch (...)`: logs that the exception has left `handler` ("method
-// a.B.C"), at most one per second, without control characters and what isn't
-// UTF-8, and returns what it was, as in
-// "std::runtime_error: no such picture". What ends a thread (pthread_exit,
-// pthread_cancel) comes by there, too, and is let go on: this doesn't return.
+// a.B.C"), at most one per second, without control characters and invalid
+// UTF-8, and returns its description, as in "std::runtime_error: no such
+// picture". The end of a thread (pthread_exit, pthread_cancel) is caught there,
+// too, and goes on: then this doesn't return.
 std::string TakeHandlerException(const std::string& handler);
 
 }  // namespace flare::rpc

@@ -94,8 +94,7 @@ std::size_t MeasureCleared(pb::Message* message) {
   const pb::Reflection* const reflection = message->GetReflection();
   if (&reflection->GetUnknownFields(*message) !=
       &pb::UnknownFieldSet::default_instance()) {
-    pb::UnknownFieldSet
-        none;  // Whose list has no memory, unlike a cleared one.
+    pb::UnknownFieldSet none;  // Its list has no memory, unlike a cleared one.
     reflection->MutableUnknownFields(message)->Swap(&none);
   }
   return message->SpaceUsedLong();

@@ -10,8 +10,8 @@
 
 namespace flare::rpc {
 
-// An upper bound, in bytes of memory per byte on the wire, of what a message of
-// this type gains when it is used for one request after another. A cleared
+// An upper bound, in bytes of memory per byte on the wire, of the growth of a
+// message of this type that is used for one request after another. A cleared
 // message keeps its elements, and each request adds those that it has more. So
 // this is small for a type without repeated fields and submessages, and large
 // for repeated submessages, of which two bytes make one. `type` must be

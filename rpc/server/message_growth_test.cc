@@ -30,8 +30,8 @@ std::string Repeat(const std::string& bytes, int times) {
   return out;
 }
 
-// Parses one after the other into the same message; returns what it has gained
-// for each byte.
+// Parses one after the other into the same message; returns its growth for each
+// byte.
 double GainOf(const pb::Message& prototype,
               const std::vector<std::string>& requests) {
   const std::unique_ptr<pb::Message> message(prototype.New());

@@ -1,4 +1,4 @@
-// What one method of a server has counted, for Server::method_statistics().
+// The counters of one method of a server, for Server::method_statistics().
 //
 // Each worker has a slot, a cache line which it alone writes, so that counting
 // is a load and a store, and workers touch no lines of each other; other
@@ -38,10 +38,9 @@ class MethodCounters {
   // A call has come. One of the other two is to follow.
   void Begin(std::size_t worker) { Add(&Slot::begun, SlotOf(worker)); }
 
-  // The service has answered it. Before the reply is sent: whoever has got that
-  // finds the call counted.
-  // `status`: 0 if it succeeded. `received_ns` and `dispatched_ns`: when it
-  // came, and when it began.
+  // The service has answered it. Called before the reply is sent: a caller with
+  // its reply finds the call counted. `status`: 0 if it succeeded.
+  // `received_ns` and `dispatched_ns`: when it came, and when it began.
   void End(std::size_t worker, int status, std::int64_t received_ns,
            std::int64_t dispatched_ns) {
     Slot* const mine = SlotOf(worker);
@@ -94,7 +93,7 @@ class MethodCounters {
   std::size_t slots_ = 0;  // One for each worker.
   std::unique_ptr<Slot[]> slot_;
   Slot shared_;
-  StatusCells failures_;  // Of all that failed, refused ones included.
+  StatusCells failures_;  // All that failed, refused ones included.
   std::atomic<std::int64_t> usual_ns_{0};
   alignas(kCacheLine) ConcurrentHistogram latencies_ns_;
 };

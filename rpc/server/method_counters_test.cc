@@ -134,7 +134,7 @@ TEST_P(MethodCountersTest, MeasuresASampleWhereThereAreMany) {
     SetVirtualNow(kNow);
     // These show that there are many.
     for (int i = 0; i <= kPeriod; ++i) CountAnswered(&counters, 100);
-    // Of these the last one is measured, and counts for all.
+    // The last of these is measured, and counts for all.
     for (int i = 1; i < kPeriod; ++i) CountAnswered(&counters, 7);
     CountAnswered(&counters, 200);
     for (int i = 1; i < kPeriod; ++i) CountAnswered(&counters, 8);

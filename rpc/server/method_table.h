@@ -61,7 +61,7 @@ class Method {
   }
   void Leave() const {
     if (max_running == 0) return;
-    // relaxed: as above.
+    // relaxed: a limit, nothing is ordered by it.
     running_.fetch_sub(1, std::memory_order_relaxed);
   }
 
@@ -90,7 +90,7 @@ class Method {
   mutable MethodCounters counters;
 
  private:
-  // Of a method with a limit it changes with each call, by whoever serves it.
+  // It changes with each call of a method with a limit, on any worker.
   alignas(kCacheLine) mutable std::atomic<std::size_t> running_{0};
 };
 
@@ -122,7 +122,7 @@ class MethodTable {
 
   // Has the methods count, once the runtime is running.
   void SetUpCounters();
-  // What they have counted, by their names.
+  // Their counts, by their names.
   std::vector<ServerMethodStatistics> statistics() const;
 
   // The services, in any order.

@@ -23,7 +23,7 @@
 namespace flare::rpc::testing {
 namespace {
 
-// Of workers, how many allocations succeed before one fails; negative: all.
+// How many allocations of workers succeed before one fails; negative: all.
 std::atomic<int> before_failure{-1};
 // Fibers that run the test's own code.
 std::atomic<int> own_code{0};

@@ -79,7 +79,7 @@ TEST_P(OnePort, FailuresOfServices) {
 }
 
 // Codes that mean the same wherever they come from are retried; those of brpc's
-// servers where they are what they say.
+// servers only where brpc's meaning holds.
 TEST_P(OnePort, RefusalsAreRetried) {
   std::atomic<int> attempts{0};
   service().on_call = [&](TestCall call) {
@@ -207,7 +207,8 @@ TEST_P(OnePort, OversizedRequestsAreAnswered) {
       << small.controller.ErrorText();
 }
 
-// An HTTP request that closes ends what is read, not what was read before it.
+// An HTTP request that closes ends the reading, but earlier requests are
+// answered.
 TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
   service().on_call = FlexibleService::EchoAfter(&go_);
   Serve();
@@ -219,7 +220,7 @@ TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
                 HasSubstr("\r\nConnection: close\r\n"));
     EXPECT_THAT(client.ReadUntil("\n"), HasSubstr("/none"));
   };
-  // Of one protocol nothing may follow a reply that says so.
+  // Within one protocol nothing may follow a reply that closes.
   const bool same = GetParam() == std::string("http+pb");
   if (!same) expect_page();
   go_.Set();
@@ -233,7 +234,7 @@ TEST_P(OnePort, RepliesOutliveAnHttpRequestThatCloses) {
   EXPECT_EQ(server().statistics().connections_broken, 0u);
 }
 
-// The lines are HTTP's, which takes them, but not what is behind them.
+// The lines are HTTP's, which takes them, but not the bytes behind them.
 TEST_P(OnePort, CallsStandBehindEmptyLinesOfHttp) {
   Serve();
   RawClient client(endpoint(), GetParam());

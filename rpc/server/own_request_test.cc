@@ -21,7 +21,7 @@ struct LetterTicket {
   char letter = 0;
 };
 
-// What tests want to know and to decide.
+// State that tests look at, and decisions that they make.
 struct Stage {
   fiber::Event entered, go;
   std::atomic<int> recycled{0};

@@ -1,5 +1,5 @@
-// What belongs to a request (fiber/execution_context.h): in handlers, and in
-// what runs when calls have ended. The program's only ExecutionLocals are
+// A request's context (fiber/execution_context.h): in handlers, and in code
+// that runs when calls have ended. The program's only ExecutionLocals are
 // statics of functions, the first of which is made by the first request.
 #include <atomic>
 #include <chrono>
@@ -311,7 +311,7 @@ TEST_F(OneWorkerRequestContextTest, SoDoCallsThatFail) {
   for (int i = 0; i != 3; ++i) {
     OnFiber(fail_in_context);
     OnFiber([&] { fail_all(""); });
-    fail_in_context();  // Of a plain thread.
+    fail_in_context();  // On a plain thread.
     fail_all("");
   }
   ExpectNoneElsewhere();

@@ -1,5 +1,5 @@
-// A server in steady state calls the general allocator for nothing but what is
-// in the fields of messages; short strings need none.
+// A server in steady state calls the general allocator for nothing except the
+// fields of messages; short strings need none.
 #include "flare/base/sanitizer.h"
 
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)

@@ -219,7 +219,7 @@ TEST_F(ServerBoltTest, ClosesOnWhatIsNoBolt1) {
     client.Send(bytes);
     EXPECT_TRUE(client.AtEnd());
   }
-  // What was understood before is answered.
+  // Earlier valid requests are answered.
   RawClient client(endpoint(), "bolt");
   client.Send(Parts().Bytes() + BoltResponseParts().Bytes());
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");

@@ -1,5 +1,5 @@
-// What all connections of a server hold together has a bound, and those that
-// hold little are served whatever the others do.
+// The memory of all connections of a server has a bound, and those that hold
+// little are served whatever the others do.
 #include <sys/socket.h>
 
 #include <atomic>
@@ -192,8 +192,8 @@ TEST_F(ServerBudgetTest, UnfinishedMessagesStayWithinTheBudget) {
              static_cast<std::uint64_t>(closed);
     });
     ExpectOthersAreServed(scheme);
-    // Of 60 MiB. On a busy machine those that are to be closed go on for a
-    // moment.
+    // They would hold 60 MiB. On a busy machine connections go on for a moment
+    // before they are closed.
     EXPECT_LT(most(), kBudget * 5 / 2);
     greedy.clear();
     WaitUntilNothingIsHeld();
@@ -261,7 +261,7 @@ TEST_F(ServerBudgetTest, LargeRequestsAreRefusedWhileOthersAreKept) {
   WaitUntil([&] { return server().statistics().connections_greedy == 1; });
   sender.join();
   EXPECT_GT(server().statistics().buffered_bytes, kBudget / 2);
-  // What it had sent before may still be on its way to being kept.
+  // Its earlier input may not be stored yet.
   WaitUntil([&] {
     std::scoped_lock guard(mutex);
     return server().statistics().calls_running == kept.size();

@@ -1,5 +1,5 @@
 // The end of a call. Two leave it, in any order: the task that calls the
-// service, and `done` (Run()). What they have done is in one word, progress_:
+// service, and `done` (Run()). Their progress is in one word, progress_:
 //
 //   kReturned  the service's method has returned, or wasn't called
 //   kEnded     somebody has claimed the end: by `done`, or as the method threw
@@ -160,7 +160,7 @@ void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
   method_ = nullptr;
   place_ = Place::kTaken;
   responded_ = false;
-  // relaxed: whoever runs the task has got the call through its queue.
+  // relaxed: the worker that runs the task has got the call through its queue.
   progress_.store(kReturned, std::memory_order_relaxed);
   is_stream_ = counted_as_stream_ = request_->stream != nullptr;
   controller_.call_ = this;
@@ -194,7 +194,7 @@ void ServerCall::Serve() {
   // acquire: pairs with the release in Finish [CE2].
   std::uint8_t progress = progress_.load(std::memory_order_acquire);
   if ((progress & kOver) == 0) {
-    // acq_rel: as above, and pairs with Finish on the other side.
+    // acq_rel: pairs with Finish [CE2], on both sides.
     progress = progress_.fetch_or(kReturned, std::memory_order_acq_rel);
   }
   if ((progress & kOver) != 0) GiveBack();
@@ -233,7 +233,7 @@ void ServerCall::FinishUnanswered() {
   Finish();
 }
 
-// False: the call is over. True: a method is to be called.
+// False: the call is over. True: call a method.
 [[gnu::always_inline]] inline bool ServerCall::Begin() {
   controller_.dispatched_ns_ = NowNs();
   if (connection_->leavers() != ServerConnection::Leavers::kNone) [[unlikely]] {
@@ -282,7 +282,7 @@ bool ServerCall::BeginAmongLeavers() {
   return AskGate(&gate);
 }
 
-// Not inlined: of calls that have waited.
+// Kept out of line: for calls that have waited.
 [[gnu::noinline]] bool ServerCall::AskGate(CallGate* gate) {
   CallGate::Call call;
   call.now_ns = controller_.dispatched_ns_;
@@ -294,7 +294,7 @@ bool ServerCall::BeginAmongLeavers() {
       call.usual_ns = method->counters.usual_ns();
       call.limited = method->limits_wait();
     }
-    // What is too late is refused as such.
+    // A late call is refused as such.
     if (call.timeout_ns != 0 && call.waited_ns > call.timeout_ns) return true;
   }
   switch (gate->Ask(call)) {
@@ -423,7 +423,7 @@ void ServerCall::Reject(ParseResult result) {
   return true;
 }
 
-// What the method does for its caller is over when that gives the call up.
+// The method's work for its caller is over when the caller gives the call up.
 void ServerCall::StopWithStream() {
   stream_->SetOnFailed([context = context_](const flare::Status& why) {
     context->RequestStop(CauseOf(why));
@@ -635,7 +635,7 @@ void ServerCall::WaitForDone() {
 // In a `catch (...)`: logs the exception. False: `done` was first, and the call
 // goes its way. True: the controller has the exception.
 bool ServerCall::ClaimForException(const Method& method) {
-  if (std::current_exception() == nullptr) throw;  // What ends a thread.
+  if (std::current_exception() == nullptr) throw;  // The end of a thread.
   std::string text = "out of memory";
   try {
     const std::string name = "ethod " + std::string(method.name());
@@ -652,7 +652,7 @@ bool ServerCall::ClaimForException(const Method& method) {
   return true;
 }
 
-// Not what is in the response: somebody may still be writing it [CE3].
+// Ignores the response's content: somebody may still be writing it [CE3].
 void ServerCall::RespondThrown(const Method& method) {
   if (std::exchange(responded_, true)) return;
   connection_->state().CountFailure(connection_->group(), Failure::kOther);
@@ -698,8 +698,8 @@ void ServerCall::FinishThrown() {
   connection->CallFinished(is_stream);
 }
 
-// While the peer takes no replies: what waits is the request, which is mostly
-// smaller than its reply. False: the connection is closed. Not inlined: of few
+// While the peer takes no replies, the request waits, which is mostly smaller
+// than its reply. False: the connection is closed. Kept out of line: for few
 // calls.
 [[gnu::noinline]] bool ServerCall::WaitToBegin() {
   StopMetering();
@@ -709,16 +709,16 @@ void ServerCall::FinishThrown() {
 }
 
 // Before a request is decompressed, which may make it a thousand times as
-// large: waits while the connection has no room for replies, so that what waits
-// does so in its small form. False: the connection is closed. Not inlined: of
-// few calls.
+// large: waits while the connection has no room for replies, so that requests
+// wait in their small form. False: the connection is closed. Kept out of line:
+// for few calls.
 [[gnu::noinline]] bool ServerCall::WaitToUnpack() {
   if (!WaitToReply()) return false;
   controller_.dispatched_ns_ = NowNs();
   return true;
 }
 
-// What a request that serves itself asks of its server.
+// The server's services for a request that serves itself.
 class ServerCall::OwnHost final : public OwnRequestHost {
  public:
   explicit OwnHost(ServerCall* call) : call_(call) {}
@@ -749,8 +749,8 @@ class ServerCall::OwnHost final : public OwnRequestHost {
   }
 
   void WaitToReply(std::size_t bytes) override {
-    // Not admitted: RefuseOwn() serves what is exempt in the reader, which must
-    // not wait, or the whole connection would.
+    // Without a place: RefuseOwn() serves exempt requests in the reader, which
+    // must not wait, or the whole connection would.
     if (call_->place_ == Place::kNone || connection()->HasRoom()) return;
     call_->CountReply(bytes);
     call_->BlockForTurn(/*patient=*/true);
@@ -1015,8 +1015,8 @@ void ServerCall::Respond(bool last) {
   }
 }
 
-// Gives back its place under the limits. Before the reply is sent: whoever has
-// got it may send the next call at once.
+// Gives back its place under the limits. Called before the reply is sent: a
+// caller with its reply may send the next call at once.
 void ServerCall::LeaveLimits(std::size_t worker) {
   if (place_ != Place::kTaken) [[unlikely]]
     return LeaveMetered(worker);
@@ -1029,7 +1029,7 @@ void ServerCall::LeaveLimits(std::size_t worker) {
   }
 }
 
-// Not inlined, and called last: the other calls need no frame for it.
+// Kept out of line, and called last: the other calls need no frame for it.
 [[gnu::noinline]] void ServerCall::LeaveMetered(std::size_t worker) {
   if (place_ == Place::kNone) return;
   LeaveAdmission();

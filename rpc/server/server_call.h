@@ -66,10 +66,10 @@ class ServerCall final : public fiber::Task,
 
   // Valid once the call is prepared.
   bool is_stream() const { return is_stream_; }
-  // Of a streaming call that has begun, else null.
+  // The stream of a streaming call that has begun, else null.
   CallStream* stream() const { return stream_.Get(); }
 
-  // Of the call's connection, while the call is open.
+  // The identity of the connection's peer, while the call is open.
   const PeerIdentity* peer_identity() const;
 
   // The request was cut off `connection` by `protocol`. The connection counts
@@ -107,7 +107,7 @@ class ServerCall final : public fiber::Task,
   enum class Place : std::uint8_t {
     kNone,
     kTaken,    // Counted as running.
-    kMetered,  // ... and its AdmissionControl is to be told of the end.
+    kMetered,  // ... and its AdmissionControl must learn of the end.
   };
 
   // Named, as are those of other tasks: reports call fibers by it.
@@ -195,7 +195,7 @@ class ServerCall final : public fiber::Task,
     context_->set_deadline_ns(controller_.deadline_ns_);
   }
 
-  // What the reply needs of the request.
+  // The part of the request that the reply needs.
   const ReplyTicket& ticket() const {
     return request_ != nullptr ? request_->ticket : ticket_;
   }
@@ -210,23 +210,23 @@ class ServerCall final : public fiber::Task,
   std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
   bool is_stream_ = false;
   bool counted_as_stream_ = false;  // By the connection.
-  RefPtr<CallStream> stream_;       // Of a streaming call that has begun.
+  RefPtr<CallStream> stream_;       // Set for a streaming call that has begun.
 
-  // Of the request's head.
+  // From the request's head.
   PayloadFormat format_ = PayloadFormat::kProtobuf;
   CompressionAlgorithm unasked_compression_ = CompressionAlgorithm::kNone;
 
   ReplyTicket ticket_;          // While there is no request; see ticket().
   std::size_t held_bytes_ = 0;  // See CountHeld().
-  // Of the payloads that the messages were parsed from and serialized to.
+  // Sizes of the payloads that the messages were parsed from and serialized to.
   std::size_t request_bytes_ = 0;
   std::size_t decompressed_bytes_ = 0;  // Counted by the server.
   static constexpr std::size_t kUnknown = static_cast<std::size_t>(-1);
   std::size_t response_bytes_ = kUnknown;
-  // Of what the handler does. Kept from call to call while nobody else uses it.
+  // The handler's context. Kept from call to call while nobody else uses it.
   RefPtr<fiber::ExecutionContext> context_;
   CallWatch* watch_ = nullptr;  // Null unless the context was watched.
-  // Of a call with interceptors whose method hasn't run `done`.
+  // Set for a call with interceptors whose method hasn't run `done`.
   fiber::Event* done_event_ = nullptr;
   CallMessages messages_;
   RpcServerController controller_;

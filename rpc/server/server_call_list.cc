@@ -28,10 +28,10 @@
 namespace flare::rpc {
 namespace {
 
-// Of a method's name.
+// The most bytes of a method's name.
 constexpr std::size_t kMaxNameShown = 200;
 
-// The bytes of a T, whoever uses its memory now. Not destroyed as one.
+// The bytes of a T, whatever its memory holds now. Its destructor doesn't run.
 template <class T>
 class CopyOf {
  public:

@@ -1,4 +1,4 @@
-// What calls receive and answer: bytes into messages, and back.
+// The messages of calls: parsed from bytes, and serialized.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -114,7 +114,7 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
     if (status.ok()) {
       response_bytes_ = response->body.size();
     } else if (!controller_.Failed()) {
-      return status;  // Of a failed call nobody expects a message.
+      return status;  // Nobody expects a message from a failed call.
     }
   }
   if (controller_.has_bytes_) {
@@ -150,7 +150,7 @@ void ServerCall::TakeMetadata(OutboundResponse* response) {
   }
 }
 
-// Where there is one place for all metadata. What exceeds the limits is
+// Where there is one place for all metadata. Entries beyond the limits are
 // dropped.
 void ServerCall::JoinTrailers() {
   RpcServerController::CallMetadata& all = *controller_.metadata_;
@@ -165,9 +165,9 @@ void ServerCall::JoinTrailers() {
   }
 }
 
-// What the caller takes compressed, and is worth it, though the service doesn't
-// ask for it. What grows by it, or fails, goes as it is. Not inlined: of few
-// calls.
+// Compresses for a caller that takes it, where it is worth it, though the
+// service doesn't ask for it. A message that grows by it, or fails, goes
+// uncompressed. Kept out of line: for few calls.
 [[gnu::noinline]] void ServerCall::CompressForCaller(
     OutboundResponse* response) const {
   const std::size_t from =
@@ -185,8 +185,8 @@ void ServerCall::JoinTrailers() {
   response->body = std::move(body);
 }
 
-// What the protocol or the caller can't have is left out, or refused; the rest
-// is compressed as the service wants it. Not inlined: of few calls.
+// Leaves out or refuses the parts that the protocol or the caller can't have;
+// compresses the rest as the service wants it. Kept out of line: for few calls.
 [[gnu::noinline]] flare::Status ServerCall::FitToCaller(
     OutboundResponse* response) {
   const ProtocolTraits traits = protocol_->traits();

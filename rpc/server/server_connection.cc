@@ -70,13 +70,12 @@ constexpr std::size_t kLittleInput = 16 << 10;
 io::StreamConnection::Options StreamOptions(const ServerState& state) {
   const Limits& limits = state.protocols().limits();
   io::StreamConnection::Options stream;
-  // As much as the protocols keep of what they refuse, to say so.
+  // As much as the protocols keep of refused messages, to answer them.
   stream.max_input = std::max({limits.max_packet_size, limits.max_meta_size,
                                limits.max_head_size}) +
                      4096;
   stream.max_output = state.options().max_output_per_connection;
-  stream.ends_when_broken =
-      true;  // Nobody waits for replies to what is unread.
+  stream.ends_when_broken = true;  // Nobody waits for replies to unread input.
   // A call that can wait has looked for room before it made its reply. Others,
   // and replies that waited for an earlier one, may make it more: what calls
   // had in memory anyway.
@@ -99,7 +98,7 @@ class CallsToBe {
     }
   }
 
-  // One more, that is to be kept or dropped before the next.
+  // Adds one, which the caller keeps or drops before the next.
   ServerCall* Add() { return last_ = ServerCall::New(); }
   void KeepLast() {
     streams_ += last_->is_stream() ? 1 : 0;
@@ -116,7 +115,7 @@ class CallsToBe {
 
  private:
   fiber::TaskList calls_;
-  std::size_t streams_ = 0;  // Of them.
+  std::size_t streams_ = 0;  // How many of them are streams.
   ServerCall* last_ = nullptr;
 };
 
@@ -133,7 +132,7 @@ std::string FirstBytes(const Buffer& in) {
   return text;
 }
 
-// Of a record of a handshake.
+// Whether they begin a record of a handshake.
 bool BeginsTls(const Buffer& in) {
   char bytes[2];
   return in.CopyTo(bytes, sizeof(bytes)) == sizeof(bytes) && bytes[0] == 0x16 &&
@@ -207,14 +206,14 @@ ServerConnection::~ServerConnection() {
 // The reader: called with new input, one call at a time.
 bool ServerConnection::OnData(Buffer& in, std::size_t* need,
                               std::string* error) {
-  // relaxed: a hint; what is cut in spite of it is answered.
+  // relaxed: a hint; a request that is cut in spite of it is answered.
   if (reading_ended_ || malformed_.load(std::memory_order_relaxed)) {
     in.Clear();
     return true;
   }
   const std::int64_t now_ns = NowNs();
   const std::size_t arrived = in.size() - left_;
-  bool began = false;  // What is left is of another message.
+  bool began = false;  // The rest belongs to another message.
   CallsToBe calls;
   CutResult result = CutResult::kNeedMore;
   for (std::size_t room = CallsToStart(); !in.empty();) {
@@ -291,8 +290,8 @@ void ServerConnection::NoteIncomplete(bool within, bool begins,
   message_began_ns_.store(now_ns, std::memory_order_relaxed);
 }
 
-// Counts what is left of the input, with what the protocol has taken off it, if
-// that is `within` a message.
+// Counts the rest of the input, with the bytes that the protocol has taken off
+// it, if that is `within` a message.
 void ServerConnection::CountInput(bool within) {
   std::size_t bytes = left_;
   if (within) bytes += protocols_[speaking_]->KeptOfMessage();
@@ -300,7 +299,7 @@ void ServerConnection::CountInput(bool within) {
   if (bytes != input_held_) [[unlikely]] {
     CountHeld(std::exchange(input_held_, static_cast<std::uint32_t>(bytes)),
               bytes);
-    // At once: behind what is queued, more of it would be read first.
+    // At once: behind the queue, more of it would be read first.
     state_->CloseGreedy();
   }
 }
@@ -405,7 +404,7 @@ RefPtr<CallStream> ServerConnection::StartStream(
   return unsure ? CutResult::kUnsure : CutResult::kNotMine;
 }
 
-// Answers what was understood before the bad input, then closes.
+// Answers the requests before the bad input, then closes.
 bool ServerConnection::HandleBadInput(CutResult result, Buffer& in,
                                       std::string* error) {
   if (result == CutResult::kNotMine) {
@@ -455,7 +454,7 @@ bool ServerConnection::OnEndOfInput() {
     cut_short_ = true;
   }
   const bool slow = slow_.load(std::memory_order_relaxed);
-  // Not ours: the peer has ended it.
+  // The end isn't ours, but the peer's.
   if (!idle && !slow && !drained_.load(std::memory_order_relaxed) &&
       !malformed_.load(std::memory_order_relaxed) &&
       state_->options().cancel_calls_at_end_of_input) {
@@ -483,14 +482,14 @@ void ServerConnection::EndReading(flare::Status why) {
 
 template <std::uint64_t kUnit>
 void ServerConnection::WorkFinished() {
-  // acquire: as in EndReading; and pairs with the release below, so that
-  // whoever destroys the connection sees all uses of it [SN4].
+  // acquire: as in EndReading; and pairs with the release below, so that the
+  // destroyer of the connection sees all uses of it [SN4].
   std::uint64_t holds = holds_.load(std::memory_order_acquire);
   for (;;) {
     if (kUnit == kCall && (holds & kPaused) != 0 &&
         (holds & kCalls) == resume_calls() + 1) [[unlikely]] {
       EndPause();
-      // acquire: as above.
+      // acquire: as in EndReading [SN4].
       holds = holds_.load(std::memory_order_acquire);
       continue;
     }
@@ -509,7 +508,7 @@ void ServerConnection::WorkFinished() {
 template void ServerConnection::WorkFinished<ServerConnection::kCall>();
 template void ServerConnection::WorkFinished<ServerConnection::kStream>();
 
-// Of the reader, unless another has resumed it.
+// The reader calls it, unless another has resumed it.
 void ServerConnection::EndPause() {
   // acq_rel: pairs with Pause [SN5].
   if ((holds_.fetch_and(~kPaused, std::memory_order_acq_rel) & kPaused) != 0) {
@@ -642,7 +641,7 @@ bool ServerConnection::TellEnd() {
   return told;
 }
 
-// Of a connection that lingers: bytes that came since may have shown that the
+// For a connection that lingers: bytes that came since may have shown that the
 // peer can be told.
 void ServerConnection::EndOrTell() {
   // seq_cst: before the protocols are asked, as in AnnounceEnd [SN9].
@@ -650,7 +649,7 @@ void ServerConnection::EndOrTell() {
   if (!TellEnd()) Drain();
 }
 
-// Of the reader: calls are about to begin on a connection that lingers.
+// The reader calls it: calls are about to begin on a connection that lingers.
 void ServerConnection::EndWithCalls() {
   for (const auto& protocol : protocols_) {
     if (protocol->EndWithNextReply()) return;
@@ -669,8 +668,8 @@ void ServerConnection::DrainIfIdle(std::int64_t since_ns) {
 }
 
 void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
-  // relaxed, both: see NoteIncomplete; what is complete meanwhile is answered
-  // all the same.
+  // relaxed, both: see NoteIncomplete; a message completed meanwhile is
+  // answered all the same.
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began >= since_ns) return;
   slow_.store(true, std::memory_order_relaxed);
@@ -701,8 +700,8 @@ void ServerConnection::CloseGreedy(std::size_t bytes) {
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {
-  // The reply to the only call has nothing to wait for. relaxed: a guess at
-  // what is to come.
+  // The reply to the only call has nothing to wait for. relaxed: a guess at the
+  // future.
   const bool only = (holds_.load(std::memory_order_relaxed) & kWork) <= 1;
   return stream_->Write(std::move(bytes),
                         only ? io::Flush::kNow : io::Flush::kSoon) ==

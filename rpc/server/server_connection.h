@@ -61,12 +61,12 @@ class ServerConnection final : public io::StreamHandler,
   // The method of that name; null if the server doesn't have it. Any thread.
   const Method* FindMethod(std::string_view name);
 
-  // Not much output waits for the peer to take it, nor many replies for an
-  // earlier one: another reply may be made.
+  // True: another reply may be made, as little output waits for the peer, and
+  // few replies for an earlier one.
   bool HasRoom() const { return stream_->HasOutputRoom() && !MuchHeld(); }
   // Many replies wait for an earlier one (ServerProtocol::AskToReply).
   bool MuchHeld() const {
-    // relaxed: a hint; what is made in spite of it is held, too.
+    // relaxed: a hint; a reply made in spite of it is held, too.
     return much_held_.load(std::memory_order_relaxed);
   }
   // While much output waits for the peer to take it: blocks the fiber or thread
@@ -80,7 +80,7 @@ class ServerConnection final : public io::StreamHandler,
         std::chrono::hours(24));
   }
 
-  // Not much output waits for the peer to take it: another call may begin.
+  // True: another call may begin, as little output waits for the peer.
   bool HasOutputRoom() const { return stream_->HasOutputRoom(); }
 
   // Memory that belongs to a call of this connection went from `before` to
@@ -91,21 +91,21 @@ class ServerConnection final : public io::StreamHandler,
         held_.fetch_add(after - before, std::memory_order_relaxed);
     state_->budget().Change(had, had + after - before);
   }
-  // What this connection holds: unfinished input, large requests of its calls,
-  // replies that wait.
+  // The bytes that this connection holds: unfinished input, large requests of
+  // its calls, replies that wait.
   [[gnu::noinline]] std::size_t held() const;
   // For an unfinished message or for output that waits, nothing has happened
   // since `since_ns`.
   bool StandsStill(std::int64_t since_ns) const;
-  // Closes it at once, by a reset, since it holds `bytes` of what the server
-  // may; any thread.
+  // Closes it at once, by a reset, since it holds `bytes` of the server's
+  // budget; any thread.
   void CloseGreedy(std::size_t bytes);
 
   // A body follows that ends where the connection does.
   void ResetOnClose() { stream_->ResetOnClose(); }
 
-  // Reads no more because of something the peer sent, answers what was accepted
-  // and closes the connection.
+  // Reads no more because of something the peer sent, answers the accepted
+  // requests and closes the connection.
   void CloseMalformed(const std::string& why);
 
   // A reply can't be made for lack of memory: closes at once. Any thread;
@@ -153,7 +153,7 @@ class ServerConnection final : public io::StreamHandler,
     // relaxed: draining twice does no harm.
     if (!drained_.load(std::memory_order_relaxed)) Drain();
   }
-  // Answers what has been received by now, then closes.
+  // Answers the requests received by now, then closes.
   void Drain() {
     // relaxed: for a log line, and for EndAnnounced().
     drained_.store(true, std::memory_order_relaxed);
@@ -177,7 +177,7 @@ class ServerConnection final : public io::StreamHandler,
                    std::unique_ptr<io::Transport> transport);
   ~ServerConnection() override;
 
-  // Of holds_: one call, and one streaming call.
+  // Parts of holds_: one call, and one streaming call.
   static constexpr std::uint64_t kCall = 1;
   static constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
 
@@ -225,7 +225,7 @@ class ServerConnection final : public io::StreamHandler,
     }
     left_calls_ = true;
   }
-  // Of the reader: once for all callers that have left since.
+  // The reader's: once for all callers that have left since.
   void StopLeft() {
     if (std::exchange(left_calls_, false)) [[unlikely]]
       watched_calls_.StopLeft();
@@ -235,7 +235,7 @@ class ServerConnection final : public io::StreamHandler,
   }
   void HoldInput() override { hold_.Hold(); }
   void ReleaseInput() override { hold_.Release(stream_.Get()); }
-  // What came in other protocols is still to be answered [SN3].
+  // Requests in other protocols are answered first [SN3].
   void CloseAfterReplies() override { Drain(); }
   void Abort(const flare::Status& why) override { stream_->Close(why); }
   void SetMuchHeld(bool much) override {
@@ -253,17 +253,17 @@ class ServerConnection final : public io::StreamHandler,
       0};  // See held(). Changes with large messages.
   [[no_unique_address]] WatchedCalls watched_calls_;
   std::atomic<bool> much_held_{false};
-  std::atomic<bool> idle_{false};       // Closed by DrainIfIdle().
-  std::atomic<bool> slow_{false};       // Closed by DrainIfSlow().
-  std::atomic<bool> drained_{false};    // Drain() was called.
-  std::atomic<bool> malformed_{false};  // Closed for what the peer sent.
+  std::atomic<bool> idle_{false};                 // Closed by DrainIfIdle().
+  std::atomic<bool> slow_{false};                 // Closed by DrainIfSlow().
+  std::atomic<bool> drained_{false};              // Drain() was called.
+  std::atomic<bool> malformed_{false};            // Closed for bad input.
   std::atomic<Leavers> leavers_{Leavers::kNone};  // See leavers().
   std::atomic<const Method*> last_method_{nullptr};
 
-  // What changes with each message is from here on, on other cache lines than
-  // the members above, which calls read on workers that stole them.
+  // Members that change with each message are from here on, on other cache
+  // lines than the members above, which calls read on workers that stole them.
 
-  // What keeps the connection alive: see server_connection.cc.
+  // References that keep the connection alive: see server_connection.cc.
   alignas(kCacheLine) std::atomic<std::uint64_t> holds_;
   // When the message that isn't complete began; 0: there is none, or nothing
   // is read. The first one begins with the connection.
@@ -271,7 +271,7 @@ class ServerConnection final : public io::StreamHandler,
   // The reader's own (see OnData).
   std::vector<std::unique_ptr<ServerProtocol>> protocols_;
   std::size_t left_ = 0;          // Bytes of input, when OnData() returned.
-  std::uint32_t input_held_ = 0;  // What of them is counted in held_.
+  std::uint32_t input_held_ = 0;  // Their part that is counted in held_.
   std::uint32_t progress_ = 0;    // Bytes since message_began_ns_.
   std::uint16_t speaking_ = 0;    // The protocol that took the last bytes.
   bool speaks_ = false;           // A whole message was taken.

@@ -136,7 +136,7 @@ TEST_F(ServerHttpCallsTest, UnpacksRequests) {
         Post(kPath, "application/json", Pack(algorithm, request),
              "Content-Encoding: " + std::string(name) + "\r\n");
     EXPECT_THAT(reply.head, StartsWith("HTTP/1.1 200 OK\r\n")) << name;
-    // Who says nothing of Accept-Encoding gets plain bytes.
+    // A client without Accept-Encoding gets plain bytes.
     EXPECT_THAT(reply.head, Not(HasSubstr("Content-Encoding")));
     EXPECT_GT(reply.body.size(), 50'000u);
   }
@@ -195,7 +195,7 @@ TEST_F(ServerHttpCallsTest, RepliesThatWouldGrowStayAsTheyAre) {
     state = state * 1664525 + 1013904223;
     c = static_cast<char>('0' + (state >> 25) % 10);
   }
-  // Of random bytes nothing can be saved.
+  // Random bytes can't be compressed.
   const std::string packed = Pack(CompressionAlgorithm::kZstd, noise);
   service().on_call = [&](TestCall call) {
     call.controller->SetResponseRawBytes(CreateBufferSlow(packed));

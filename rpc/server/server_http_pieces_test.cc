@@ -69,7 +69,7 @@ TEST_F(HttpPiecesTest, GoOutAsChunks) {
     response->headers()->Set("Content-Length", "3");
     response->headers()->Set("Transfer-Encoding", "gzip");
     response->set_body("never looked at");
-    EXPECT_TRUE(Write(body, ""));  // Not the last chunk.
+    EXPECT_TRUE(Write(body, ""));  // More chunks follow.
     response->headers()->Set("X", "too late");
     EXPECT_TRUE(Write(body, "one"));
     EXPECT_TRUE(Write(body, ""));

@@ -114,7 +114,7 @@ TEST_F(ServerHttpTest, OwnHeadTellsItsOwnLength) {
   class File : public HttpHandler {
     void OnGet(const HttpRequest&, HttpResponse* response,
                HttpServerContext*) override {
-      response->headers()->Set("Content-Length", "9");  // Not heeded.
+      response->headers()->Set("Content-Length", "9");  // Ignored.
       response->set_body("content");
     }
     void OnHead(const HttpRequest&, HttpResponse* response,

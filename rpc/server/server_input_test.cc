@@ -1,4 +1,4 @@
-// What arrives at a server that no well-behaved client sends.
+// Input that no well-behaved client sends to a server.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +38,7 @@ TEST_F(ServerInputTest, InputThatEndsWithinAMessageIsCounted) {
     EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
     EXPECT_TRUE(client.AtEnd());
   }
-  // What the server itself ends isn't the peer's doing.
+  // An end by the server isn't counted as the peer's.
   RawClient client(endpoint());
   client.Send(call + call.substr(0, 20));
   EXPECT_EQ(client.ReadReply()->As<TestResponse>().body(), "body");
@@ -57,7 +57,7 @@ TEST_F(ServerInputTest, SoIsItWhereTheMessageHasBegunToBeTakenIn) {
     return client.ReadAll();
   };
   EXPECT_EQ(send_all(kChunked + "3\r\nabc\r\n"s), "");
-  // Of those that are too large the answer comes first.
+  // Too large ones are answered first.
   const std::string meta = Meta(1, true);
   EXPECT_NE(send_all(Frame(meta.size(), 2000, 0, meta + "some of it")), "");
   BoltRequestParts bolt;
@@ -94,7 +94,7 @@ TEST_F(ServerInputTest, FieldsBeyondTheirLimitAreRefused) {
   EXPECT_TRUE(other.ReadUntil("\r\n").starts_with("HTTP/1.1 431"));
 }
 
-// --- Not a protocol of ours ---
+// --- An unknown protocol ---
 
 TEST_F(ServerInputTest, GarbageClosesTheConnection) {
   StartServer();

@@ -19,9 +19,9 @@ namespace {
 constexpr std::uint32_t kOthers = 99;
 
 // A thread-blocking call at the head of each batch of a hundred: all others
-// stand behind it in its worker's queue. It goes on blocking until they are
-// through, so if they weren't taken away from it, each batch would last for
-// the deadline, and say so.
+// wait behind it in its worker's queue. It goes on blocking until they are
+// through, so if they weren't taken away from it, each batch would last for the
+// deadline, and say so.
 class ServerLatencyTest : public ServerTest {
  protected:
   void SetUp() override {

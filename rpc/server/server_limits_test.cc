@@ -1,4 +1,4 @@
-// How much a server takes: of calls, waiting, and output. Of connections:
+// A server's limits of calls, waiting, and output. Those of connections:
 // server_connection_limits_test.cc.
 #include <chrono>
 #include <functional>

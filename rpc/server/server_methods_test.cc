@@ -1,4 +1,4 @@
-// What a server counts of each method: Server::method_statistics().
+// A server's counters of each method: Server::method_statistics().
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -166,7 +166,7 @@ TEST_F(ServerMethodsTest, CallsThatTheServiceNeverSeesAreCounted) {
   constexpr char kStreaming[] = "flare.rpc.testing.TestService.CallStreaming";
   StartServer();
   RawClient client(endpoint());
-  client.Call(1, kCallStrict, TestResponse());  // Without what it must have.
+  client.Call(1, kCallStrict, TestResponse());  // Without its required field.
   ASSERT_TRUE(client.ReadReply());
   ExpectCounts(kCallStrict, 1, 0, 1, 0);
   client.Call(2, kStreaming, MakeRequest("hello"));

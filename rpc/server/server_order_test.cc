@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kBig = 4'000'000;
 constexpr std::size_t kCallBig = kBig + 5;  // With the field's tag and length.
-constexpr int kMany = 40;  // Of kBig each: much to be held back.
+constexpr int kMany = 40;  // Sizes of kBig each: much to hold back.
 
 std::string Get(const std::string& path) {
   return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -123,8 +123,8 @@ TEST_F(ServerOrderTest, CallsWaitForASlowReply) {
   ExpectInOrder(kMany, CallWithoutNumber(), kCallBig);
 }
 
-// A service that gathers calls, and answers the last ones first: whose turn it
-// is waits for who waits for its turn.
+// A service that gathers calls, and answers the last ones first: the call whose
+// turn it is waits for one that waits for its turn.
 TEST_F(ServerOrderTest, OneFiberMayAnswerAll) {
   std::mutex mutex;
   std::vector<TestCall> gathered;

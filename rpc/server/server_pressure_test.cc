@@ -48,7 +48,7 @@ class Holder {
     return calls_.size();
   }
 
-  // Answers what is held, and at once what comes later.
+  // Answers held calls, and later ones at once.
   void Release() {
     std::vector<TestCall> calls;
     {

@@ -77,7 +77,7 @@ class Answering {
   void Await() const {
     while (left_ != begun_) std::this_thread::yield();
   }
-  // What calls have written before they ended.
+  // The sum that calls have written before they ended.
   int sum() const {
     int sum = 0;
     for (const int one : ended_) sum += one;
@@ -163,7 +163,7 @@ TEST_P(ServerRaceTest, TheDrainTimeoutAndReplies) {
   }
 }
 
-// The same, and nobody waits for those that were abandoned.
+// Nobody waits for abandoned calls.
 TEST_P(ServerRaceTest, AbandonedCallsAndTheirServer) {
   constexpr int kRounds = 60;
   std::mt19937 random(4);

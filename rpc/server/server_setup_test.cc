@@ -1,5 +1,5 @@
-// What a server is told before it starts, and what is wrong with that:
-// protocols, addresses, services, limits; and groups of servers.
+// Settings of a server before it starts, and their faults: protocols,
+// addresses, services, limits; and groups of servers.
 #include <unistd.h>
 
 #include <memory>
@@ -206,7 +206,7 @@ TEST_F(ServerSetUpTest, GroupMakesAndBorrowsServers) {
 }
 
 TEST_F(ServerSetUpTest, ListensOnUnixSockets) {
-  // Not TempDir(): a socket's path has at most 107 characters.
+  // In place of TempDir(): a socket's path has at most 107 characters.
   const std::string path =
       "/tmp/flare_server_setup_test." + std::to_string(getpid());
   server().AddProtocol("flare");

@@ -61,7 +61,7 @@ TEST_F(ServerShortageTest, EveryCallIsAnswered) {
         EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
       }
     }
-    while (go.try_acquire()) {  // What the refused ones left.
+    while (go.try_acquire()) {  // The rest that the refused ones left.
     }
   }
   EXPECT_EQ(server_.statistics().calls_overloaded, refused);

@@ -27,8 +27,8 @@ class SlowInputTest : public ServerInputTest {
     server_options().maximum_packet_size = 1000;
   }
 
-  // Sends `bytes` and then `more` now and then. What comes until the server
-  // ends the connection.
+  // Sends `bytes` and then `more` now and then. Returns the output until the
+  // server ends the connection.
   std::string Trickle(const std::string& bytes, const std::string& more = "1") {
     RawClient client(endpoint());
     client.Send(bytes);

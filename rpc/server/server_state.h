@@ -1,5 +1,5 @@
-// What a Server's connections and calls share. It outlives the Server if calls
-// had to be abandoned.
+// The state that a Server's connections and calls share. It outlives the Server
+// if calls had to be abandoned.
 //
 // Set up by one thread before the server starts; thread-safe afterwards.
 #ifndef FLARE_RPC_SERVER_SERVER_STATE_H_
@@ -38,16 +38,16 @@ class ServerState : public RefCounted<ServerState> {
  public:
   explicit ServerState(Server::Options options);
 
-  // The last step before serving: fixes the protocols and the limits, sizes
-  // the counters for the runtime, which must be running. `names` are those of
-  // the protocols, for messages; what they use lives as long as this.
+  // The last step before serving: fixes the protocols and the limits, sizes the
+  // counters for the runtime, which must be running. `names` are those of the
+  // protocols, for messages; objects that they use live as long as this.
   flare::Status Freeze(ServerProtocolSet protocols,
                        const std::vector<std::string>& names,
                        std::shared_ptr<const void> used_by_protocols);
 
-  // Destroys services and filter that were given to the server: not by whoever
-  // happens to let go of this last, and when. No connection may be left, nor
-  // any call.
+  // Destroys services and filter that were given to the server: so they don't
+  // end at the release of the last reference, at any time on any thread. No
+  // connection may be left, nor any call.
   void DropUserCode();
 
   const Server::Options& options() const { return options_; }
@@ -63,7 +63,7 @@ class ServerState : public RefCounted<ServerState> {
 
   MethodTable methods;
   std::vector<std::unique_ptr<google::protobuf::Service>> owned_services;
-  // Of all methods, and of requests that serve themselves.
+  // Interceptors of all methods, and of requests that serve themselves.
   Interceptors interceptors;
 
   // For log lines: "Server NAME", or "Server" without one. That of a server on
@@ -105,8 +105,8 @@ class ServerState : public RefCounted<ServerState> {
     kUnauthenticated,
     kDenied,
   };
-  // Of a call that ends with that status by the will of its service or an
-  // interceptor.
+  // The kind of failure of a call that ends with that status by the will of its
+  // service or an interceptor.
   static Failure FailureOf(int status);
   void CountFailure(std::size_t group, Failure failure);
   void CountCancelled(std::size_t group) { Count(&counters_[group].cancelled); }
@@ -129,13 +129,13 @@ class ServerState : public RefCounted<ServerState> {
     counter->fetch_add(1, std::memory_order_relaxed);
   }
 
-  // What all connections hold together (ServerConnection::held()).
+  // The bytes that all connections hold together (ServerConnection::held()).
   io::MemoryBudget& budget() const { return *budget_; }
   const RefPtr<io::MemoryBudget>& shared_budget() const { return budget_; }
-  // If they hold more than they may: closes those that hold most, and before
-  // others those that stand still, until it is an eighth less than the limit;
-  // or, as calls of closed ones keep what they have, until those that are open
-  // hold an eighth of it. On a worker; may suspend the fiber for a moment.
+  // If they exceed the budget: closes those that hold most, idle ones first,
+  // until the sum is an eighth below the limit; or, as calls of closed ones
+  // keep their memory, until those that are open hold an eighth of it. On a
+  // worker; may suspend the fiber for a moment.
   void CloseGreedy();
 
   // A warning about a connection, at most one per second.
@@ -176,7 +176,7 @@ class ServerState : public RefCounted<ServerState> {
 
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
-  Server::Options options_;  // Fixed, but for DropUserCode().
+  Server::Options options_;  // Fixed, except in DropUserCode().
   std::shared_ptr<const void> used_by_protocols_;
   ServerProtocolSet protocols_;
   std::shared_ptr<io::TlsServerContext> tls_;

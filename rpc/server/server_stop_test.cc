@@ -1,4 +1,4 @@
-// What a graceful stop promises: a call that was received is answered.
+// The promise of a graceful stop: a call that was received is answered.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -149,7 +149,7 @@ TEST_F(OneWorkerStopTest, WhatWaitsInTheKernelIsAnswered) {
   server().Join();
 }
 
-// What is queued doesn't keep a process that has no time left.
+// Queued calls don't keep a process that has no time left.
 TEST_F(OneWorkerStopTest, AfterTheDrainTimeoutNoCallIsBegun) {
   server_options().drain_timeout = std::chrono::nanoseconds(0);
   std::atomic<int> begun{0};
@@ -175,8 +175,8 @@ TEST_F(OneWorkerStopTest, AfterTheDrainTimeoutNoCallIsBegun) {
   server().Join();
 }
 
-// Who keeps connections must know which reply is the last: not before all are
-// there, though those behind the first are ready long since.
+// A client that keeps connections must know the last reply: it is marked when
+// all are there, though those behind the first are ready long since.
 TEST_F(OneWorkerStopTest, TheLastHttpReplySaysClose) {
   if (fiber::IsShuffleRequested()) GTEST_SKIP();
   constexpr int kRequests = 5;
@@ -202,7 +202,7 @@ TEST_F(OneWorkerStopTest, TheLastHttpReplySaysClose) {
   server().Join();
 }
 
-// The same with a body in pieces, whose head leaves while the server stops.
+// The body comes in pieces, and its head leaves while the server stops.
 TEST_F(OneWorkerStopTest, TheLastHttpReplyInPiecesSaysClose) {
   if (fiber::IsShuffleRequested()) GTEST_SKIP();
   fiber::Event runs, go;
@@ -360,7 +360,7 @@ TEST_F(ServerStopTest, AbandonedCallsAreListed) {
   EXPECT_EQ(server().abandoned_calls().size(), 3u);
 }
 
-// The same, and the Server is gone before the call ends.
+// The Server is gone before the call ends.
 TEST_F(ServerStopTest, AbandonedCallsOutliveTheServer) {
   fiber::Event runs, go, finished;
   service().on_call = [&](TestCall call) {
