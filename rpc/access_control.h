@@ -120,7 +120,7 @@ class AccessControl final : public ServerInterceptor {
 
   const AccessControlOptions options_;
   ReloadGate reload_gate_;
-  std::string version_;  // Of the holder of its turn.
+  std::string version_;  // For the holder of its turn.
   mutable Spinlock lock_;
   Rules rules_ FLARE_GUARDED_BY(lock_);
   rpc::LogThrottle denied_log_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
 
-// One group's part of what a server may have. Dealt out in turn: the first
+// One group's part of a server's connections. Dealt out in turn: the first
 // groups have one more if it doesn't divide.
 std::size_t ShareOf(std::size_t group, std::size_t connections) {
   const std::size_t groups = fiber::GetSchedulingGroupCount();

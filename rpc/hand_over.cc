@@ -48,7 +48,7 @@ constexpr char kNothing = '-';  // Nothing has come in time.
 
 constexpr int kDoorBacklog = 16;
 
-// Of one message, by the kernel's limit (SCM_MAX_FD).
+// The most in one message, by the kernel's limit (SCM_MAX_FD).
 constexpr std::size_t kMaxDescriptors = 253;
 
 constexpr milliseconds kAnswerTime = seconds(5);

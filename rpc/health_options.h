@@ -1,5 +1,5 @@
 // When a channel leaves a server alone that takes calls but doesn't answer them
-// well: `RpcChannel::Options::health`. Of no effect with a single server.
+// well: `RpcChannel::Options::health`. It has no effect with a single server.
 //
 //   options.health.consecutive_failures = 10;
 //
@@ -62,8 +62,7 @@ struct HealthOptions {
   std::chrono::nanoseconds first_ejection = std::chrono::seconds(1);
   std::chrono::nanoseconds max_ejection = std::chrono::seconds(30);
   // So long after its recovery a server has its whole share again; it begins
-  // with a tenth. The same goes for servers that are added to a list. 0: at
-  // once.
+  // with a tenth. Servers that are added to a list begin so, too. 0: at once.
   std::chrono::nanoseconds slow_start = std::chrono::seconds(5);
 };
 

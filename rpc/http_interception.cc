@@ -32,7 +32,7 @@ class InterceptedHttpHandler final : public HttpHandler {
         handler_->HandleRequest(request, response, context);
       } catch (...) {
         exception = std::current_exception();
-        if (exception == nullptr) throw;  // What ends a thread.
+        if (exception == nullptr) throw;  // The end of a thread.
       }
       // For interceptors to see.
       if (exception != nullptr) {

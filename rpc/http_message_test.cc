@@ -211,7 +211,7 @@ TEST(HttpMessageTest, BodyCanBeChangedAsText) {
   response.body()->clear();
   EXPECT_EQ(response.body_size(), 0u);
   EXPECT_TRUE(seen.noncontiguous_body()->empty());
-  // The blocks that were asked for last are what there is.
+  // The blocks that were asked for last are present.
   response.set_body("one");
   response.body()->append(" two");
   Buffer* const blocks = response.noncontiguous_body();

@@ -60,7 +60,7 @@ void ServerNext::Run() {
 
 namespace rpc {
 
-// Not inlined: what is behind the last one needs no frame for it.
+// Kept out of line: the function behind the last one needs no frame for it.
 [[gnu::noinline]] void InterceptorChain::RunInner(Place place) const {
   RunOne(place);
 }

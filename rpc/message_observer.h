@@ -13,7 +13,7 @@ struct ObservedMessage {
     kSent,      // Taken by the connection.
   };
   Direction direction = Direction::kReceived;
-  std::size_t bytes = 0;  // Of the message as it is encoded.
+  std::size_t bytes = 0;  // The size of the encoded message.
 };
 
 // Called by the fiber that reads or writes the message, right after that; so

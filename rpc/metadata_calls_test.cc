@@ -153,7 +153,7 @@ TEST_P(MetadataCalls, BadEntriesFailTheCall) {
   call.controller.AddMetadata("a\r\nb", "c");
   EXPECT_EQ(call.Start(channel)->Await(), STATUS_NOT_SUPPORTED);
   EXPECT_THAT(call.controller.ErrorText(), HasSubstr("a name consists of"));
-  // Of a server they are left out.
+  // A server leaves them out.
   service().on_call = [](TestCall call) {
     EXPECT_FALSE(call.controller->AddResponseMetadata("a", "b\r\nc: d"));
     call.controller->AddResponseMetadata("e", "f");
@@ -167,7 +167,7 @@ TEST_P(MetadataCalls, BadEntriesFailTheCall) {
 
 // --- protocols that can't carry it -----------------------------------------
 
-// flare, but for metadata.
+// flare without metadata.
 class BareServer final : public ServerProtocol {
  public:
   BareServer(std::unique_ptr<ServerProtocol> inner, ReplySink* sink)

@@ -269,8 +269,8 @@ Expected<Family<Histogram, N>, Status> NewHistogramFamily(
 // The metrics of one name, as a page shows them.
 struct Series {
   std::vector<std::string> label_values = {};
-  double value = 0;                  // Not of histograms.
-  Histogram::Values histogram = {};  // Of these.
+  double value = 0;                  // Unused by histograms.
+  Histogram::Values histogram = {};  // For histograms.
 };
 struct Snapshot {
   enum class Type { kCounter, kGauge, kHistogram };

@@ -1,4 +1,4 @@
-// What counting costs on a worker, and on a plain thread.
+// The cost of counting on a worker, and on a plain thread.
 #include "benchmark/benchmark.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"

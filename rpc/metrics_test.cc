@@ -71,7 +71,8 @@ TEST_P(MetricsTest, ASetGaugeGoesOnFromThere) {
   });
 }
 
-// Of runtimes that come one after the other, the later with more workers.
+// Counters of runtimes that come one after the other, the later with more
+// workers.
 TEST(MetricsRuntimesTest, CountersOutliveThem) {
   Counter counter;
   counter.Add();

@@ -1,5 +1,5 @@
-// The body of a message that is to be sent: bytes, or a protobuf message that
-// is serialised straight into the frame, which saves a Buffer of its own.
+// The body of an outgoing message: bytes, or a protobuf message that is
+// serialised straight into the frame, which saves a Buffer of its own.
 //
 // A plain value that isn't thread-safe; nothing blocks.
 #ifndef FLARE_RPC_OUTBOUND_BODY_H_

@@ -49,7 +49,7 @@ class OwnRequestHost {
   // Asks until the answer isn't kLater, and blocks in between.
   virtual ReplyTurn WaitForTurn(
       const Function<ReplyTurn(ReplyTurnWaiter*)>& ask) = 0;
-  // The same, as long as a kLater is followed by a turn within
+  // Waits for the turn, as long as a kLater is followed by a turn within
   // Server::Options::output_timeout. Else calls `give_up`, which must have the
   // waiter told, and returns kNever.
   virtual ReplyTurn WaitForTurnOr(

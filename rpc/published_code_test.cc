@@ -1,6 +1,6 @@
 // Code as users of the published framework (Tencent's flare) have it, which
-// docs/migration.md promises compiles and does the same. What it says differs
-// is left out, or written as it says.
+// docs/migration.md promises compiles and does the same. Differences that it
+// names are left out, or written as it says.
 #include <google/protobuf/stubs/callback.h>
 
 #include <bitset>

@@ -290,7 +290,7 @@ TEST_F(RpcChannelTest, RecoversOnceItsHostIsKnown) {
   FLAGS_flare_name_resolver_update_interval_seconds = 3;
 }
 
-// What is known of a list is used meanwhile.
+// The known part of a list is used meanwhile.
 TEST_F(RpcChannelTest, CallsGoToServersWhoseHostsAreKnown) {
   StartServer();
   SetHostLookupForTesting(

@@ -151,8 +151,8 @@ class RpcClientController final : public google::protobuf::RpcController {
 
   // Whether the call belongs to the one in whose execution context it is made
   // (fiber/execution_context.h), as those that a server's method makes do: it
-  // takes no longer than what that one has left, and is cancelled when that one
-  // is (docs/cancellation.md). True is the default.
+  // takes no longer than the time that one has left, and is cancelled when that
+  // one is (docs/cancellation.md). True is the default.
   // RpcChannel::Options::inherits_context says it for all calls of a channel,
   // --flare_rpc_propagate_deadline for all of the program: false by any of the
   // three holds.
@@ -319,7 +319,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   // StartCancel() that found the call has let go of it.
   [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
   void EndAttempt(rpc::ClientCall* call);
-  // For CompositeCall: does as BeginAttempt(); `target` ends the parts.
+  // For CompositeCall: begins like BeginAttempt(); `target` ends the parts.
   [[nodiscard]] bool BeginComposite(rpc::CancelTarget* target);
   void EndComposite(rpc::CancelTarget* target);
   void ClearOutcome();

@@ -262,10 +262,10 @@ class RpcServerController final : public google::protobuf::RpcController {
   std::int64_t dispatched_ns_ = 0;
   std::int64_t parsed_ns_ = 0;
   const Endpoint* remote_peer_ = nullptr;  // The connection's.
-  // Of a handler's request; calls ask their connection.
+  // Set for a handler's request; calls ask their connection.
   const PeerIdentity* http_peer_ = nullptr;
 
-  // Of few calls. The others don't touch what is from here on.
+  // Few calls use the members from here on; the others don't touch them.
   std::string error_text_;  // Empty unless error_code_ is set.
   Buffer request_attachment_;
   Buffer response_attachment_;

@@ -83,7 +83,7 @@ rpc::Limits LimitsOf(const Server::Options& options) {
   return limits;
 }
 
-// Of those on the port of the service.
+// The setting for pages on the port of the service.
 std::optional<rpc::PagesFor> PagesOf(const Server::Options& options) {
   if (options.no_builtin_pages) return std::nullopt;
   switch (options.builtin_pages) {
@@ -134,7 +134,7 @@ std::string Examples(const std::vector<AbandonedCall>& calls) {
   return text + (calls.size() > kMostShown ? "; and others." : ".");
 }
 
-// What is beyond the system's limit waits in the backlog without an answer.
+// Connections beyond the system's limit wait in the backlog without an answer.
 void WarnOfFewDescriptors(const rpc::ServerState& state) {
   const std::size_t wanted = state.options().max_concurrent_connections;
   // Four of each group's poller, what listens, and what the program opens.
@@ -152,7 +152,7 @@ void WarnOfFewDescriptors(const rpc::ServerState& state) {
 
 }  // namespace
 
-// What runs between Start() and Join().
+// The parts that run between Start() and Join().
 class Server::Running final : public rpc::RunningServer {
  public:
   // Adopts `sockets`, if there are any, rather than listen on `address`.
@@ -215,8 +215,8 @@ class Server::Running final : public rpc::RunningServer {
     }
     const std::size_t running = state_->statistics().calls_running;
     if (running != 0) return running;
-    // Calls aren't counted any more just before their end, nor is that number
-    // ordered with what they did. They hold their connections.
+    // Calls aren't counted any more just before their end, and that number
+    // isn't ordered with their work. They hold their connections.
     const bool gone = state_->connections.WaitUntilGone(
         SaturatingAdd(NowNs(), ToNs(std::chrono::seconds(1))));
     return gone ? 0 : 1;
@@ -490,7 +490,7 @@ bool Server::Start() {
   }
   if (pages) AddPages(*pages, &http_->routes);
   // Handlers that nobody can reach would be of no use. Behind the others: it
-  // takes no connection from what was asked for.
+  // takes no connection from the protocols that were asked for.
   if (!http_->routes.empty() && std::find(protocols_.begin(), protocols_.end(),
                                           "http") == protocols_.end()) {
     protocols_.push_back("http");

@@ -231,8 +231,8 @@ class Server {
     std::vector<std::shared_ptr<ServerInterceptor>> interceptors;
   };
 
-  // Is told when the server starts and stops, for what depends on its services
-  // (services/health.h). Called by the fiber or thread that does.
+  // Is told when the server starts and stops, for parts that depend on its
+  // services (services/health.h). Called by the fiber or thread that does.
   class Listener {
    public:
     virtual ~Listener() = default;

@@ -6,7 +6,7 @@
 
 namespace flare::rpc {
 
-// Not inlined: most requests have none of it, and need no frame for it.
+// Kept out of line: most requests have none of it, and need no frame for it.
 [[gnu::noinline]] void InboundRequest::ClearRare() {
   own.reset();
   if (stream != nullptr) std::exchange(stream, nullptr)->Drop();

@@ -151,7 +151,7 @@ struct InboundRequest {
 enum class FailureDetail : std::uint8_t {
   kNone,
   kExpired,    // The caller's timeout was over before the call began.
-  kNoService,  // Of an unknown method: nor has the server its service.
+  kNoService,  // For an unknown method: the server lacks its service, too.
   kStopping,   // The server stops, and begins no further call.
   kMediaType,  // The method's messages stream, and this form of call has none.
 };

@@ -58,7 +58,7 @@ TEST(InboundRequestTest, ClearKeepsLittleMemory) {
   request.Clear();
   EXPECT_LE(request.scratch.capacity(), 4096u);
   EXPECT_LE(request.reject_reason.capacity(), 4096u);
-  // What is usual stays.
+  // The usual size stays.
   request.scratch.assign(4000, 'x');
   request.Clear();
   EXPECT_GE(request.scratch.capacity(), 4000u);

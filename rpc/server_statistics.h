@@ -47,7 +47,7 @@ struct ServerStatistics {
   std::uint64_t connections_idle = 0;       // closed as idle
   std::uint64_t connections_slow = 0;       // closed within a slow message
   std::uint64_t connections_greedy = 0;     // closed for the memory they held
-  std::uint64_t connections_malformed = 0;  // closed for what they sent
+  std::uint64_t connections_malformed = 0;  // closed for bad input
   // Ended by an IO error, or by the peer within a message.
   std::uint64_t connections_broken = 0;
   // The bytes that connections hold of Server::Options::max_buffered_bytes.

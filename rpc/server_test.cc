@@ -1,6 +1,6 @@
-// Calls and answers. Setting up is in server_setup_test.cc, what calls carry in
-// server_payload_test.cc, what is refused in server_limits_test.cc, what
-// hostile input does in server_input_test.cc, stopping in server_stop_test.cc.
+// Calls and answers. Setting up is in server_setup_test.cc, payloads in
+// server_payload_test.cc, refusals in server_limits_test.cc, hostile input in
+// server_input_test.cc, stopping in server_stop_test.cc.
 #include "flare/rpc/server.h"
 
 #include <sys/socket.h>

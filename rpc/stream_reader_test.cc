@@ -146,7 +146,7 @@ TEST_F(StreamReaderTest, CancelsItsCallWhenDropped) {
   { const Reader dropped = std::move(reader_); }
   EXPECT_FALSE(writer_.Write(MakeNumber(1)));
   EXPECT_EQ(server_reader_.Read().error(), StreamError::IoError);
-  // What is written before the client refuses it seems to be sent.
+  // Messages that are written before the client refuses them seem to be sent.
   while (server_writer_.Write(MakeNumber(1))) continue;
 }
 

@@ -26,9 +26,9 @@ bool IsMethodChar(char c) {
          (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
-// What a handler may take a path for. `plain`: without percent-escapes of
-// characters that need none. False: it has an escaped slash or backslash, or a
-// segment "." or "..", of which handlers differ in what they make.
+// The plain form of a path, as handlers may read it. `plain`: without
+// percent-escapes of characters that need none. False: it has an escaped slash
+// or backslash, or a segment "." or "..", which handlers read differently.
 bool ToPlainPath(std::string_view path, std::string* plain) {
   for (std::size_t i = 0; i != path.size(); ++i) {
     const int high = i + 2 < path.size() ? HexDigit(path[i + 1]) : -1;

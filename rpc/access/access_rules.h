@@ -22,11 +22,11 @@
 
 namespace flare::rpc {
 
-// What is known of the caller of one call.
+// The known facts about the caller of one call.
 struct AccessCaller {
   // As the authentication says. Empty: nothing.
   std::string_view identity = {};
-  // Of a certificate that was verified. Null: there is none.
+  // The identity in a verified certificate. Null: there is none.
   const PeerIdentity* certificate = nullptr;
 
   bool anonymous() const { return identity.empty() && certificate == nullptr; }

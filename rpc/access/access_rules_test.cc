@@ -15,7 +15,7 @@ AccessRules Parsed(std::string_view json) {
   return rules ? *std::move(rules) : AccessRules();
 }
 
-// Of one rule with these members.
+// Rules that consist of one with these members.
 AccessRules Rule(std::string_view members) {
   return Parsed("{\"rules\": [{" + std::string(members) + "}]}");
 }
@@ -95,7 +95,7 @@ TEST(AccessRules, KnowsMethodsAndPaths) {
   EXPECT_FALSE(allows("a.B.*", "/a.B.C"));
 }
 
-// Handlers may decode what they are asked for.
+// Handlers may decode the paths of requests.
 TEST(AccessRules, ComparesPathsWithoutTheirEscapes) {
   const AccessRules rules = Parsed(R"({
     "rules": [

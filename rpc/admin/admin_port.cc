@@ -200,7 +200,7 @@ bool AdminPort::Advance(Connection* connection) {
   // A close with unread input would reset the connection, and the peer might
   // lose the reply.
   char rest[4096];
-  // So that who sends without end doesn't keep the thread.
+  // So that a peer that sends without end doesn't keep the thread.
   constexpr int kReads = 16;
   for (int i = 0; i != kReads; ++i) {
     const ssize_t n = ::recv(connection->fd.get(), rest, sizeof(rest), 0);
@@ -299,7 +299,7 @@ void AdminPort::Answer(std::string_view head, Connection* connection) {
       }
     } catch (const std::exception& error) {
       fail(error.what());
-    } catch (...) {  // Of a gauge function of the program's.
+    } catch (...) {  // Thrown by a gauge function of the program's.
       fail("an exception of a class that isn't std::exception");
     }
   }

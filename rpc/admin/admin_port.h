@@ -80,7 +80,7 @@ class AdminPort {
   bool WaitForEvents();
   void AcceptSome();
   void Accept();
-  // These return false when the connection is to be closed.
+  // These return false when the connection must be closed.
   bool AdvanceOrDrop(Connection* connection);
   bool Advance(Connection* connection);
   bool ShakeHands(Connection* connection);
@@ -97,7 +97,7 @@ class AdminPort {
   const Endpoint local_;
   io::UniqueFd stop_;  // An eventfd.
   std::list<Connection> connections_;
-  std::vector<pollfd> events_;  // Of WaitForEvents().
+  std::vector<pollfd> events_;  // For WaitForEvents().
   bool can_accept_ = true;
   LogThrottle handshake_log_;
   std::thread thread_;

@@ -47,7 +47,7 @@ std::string GetPage(const Endpoint& address, const std::string& path) {
 const Endpoint kAnyPort = EndpointFromIpv4("127.0.0.1", 0);
 
 std::string SocketPath() {
-  // Not TempDir(): a socket's path has at most 107 characters.
+  // In place of TempDir(): a socket's path has at most 107 characters.
   return "/tmp/flare_admin_port_test." + std::to_string(getpid());
 }
 

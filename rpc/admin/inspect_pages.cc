@@ -144,7 +144,8 @@ Row MethodRow(const ServerMethodStatistics& s) {
 
 // In columns.
 void WriteTable(const std::vector<Row>& rows, std::ostream& out) {
-  std::vector<std::size_t> widths(rows[0].size() - 1);  // Of all but the name.
+  // Widths of all columns except the name's.
+  std::vector<std::size_t> widths(rows[0].size() - 1);
   for (const Row& row : rows) {
     for (std::size_t i = 0; i != widths.size(); ++i) {
       widths[i] = std::max(widths[i], row[i].size());
@@ -357,7 +358,7 @@ struct PageRoutes {
   std::shared_ptr<PageCredentials> credentials;  // Null: none are needed.
 };
 
-// Who has a page of that path keeps it: the status says no more than that.
+// A program's page of that path stays: the status says no more than that.
 void AddPage(std::string path, HttpHandlerPtr handler, const PageRoutes& to) {
   if (to.credentials != nullptr) {
     handler = PageCredentials::Guard(std::move(handler), to.credentials);
@@ -415,8 +416,8 @@ std::string MakeApart(const std::function<void(std::ostream&)>& write) {
   return std::move(text).str();
 }
 
-// How many pages are being made, and at most. Of all servers of the process:
-// who can connect can ask for them, as often as they like and past all limits.
+// Counts the pages being made, up to a limit for all servers of the process:
+// any client can ask for them, as often as it likes and past all other limits.
 struct PageLimit {
   const int most;
   std::atomic<int> now{0};
@@ -466,7 +467,7 @@ void AddMetricsPage(std::function<void(std::ostream&)> write,
   AddSlowPage("/metrics", kMetricsTextType, &limit, std::move(write), routes);
 }
 
-// What a stranger may have this process do for one page.
+// Keeps the work that a stranger may cause by one page small.
 void WriteFibers(std::ostream& out) {
   fiber::DumpFibers(out, {.fibers = 20'000,
                           .places = 200,

@@ -1,17 +1,16 @@
 // The pages under /inspect that every server has, for people who look at a
 // running process:
 //
-//   /inspect             what there is; as links for browsers
-//   /inspect/server      what this server has counted (ServerStatistics)
-//   /inspect/methods     what it has counted of each method, with latencies
+//   /inspect             the list of pages; as links for browsers
+//   /inspect/server      counters of this server (ServerStatistics)
+//   /inspect/methods     counters and latencies of each method
 //                        (ServerMethodStatistics)
-//   /inspect/channels    channels of the process, their servers and what they
-//                        know of these; of 1,000 channels and 20,000 servers at
-//                        most
-//   /inspect/scheduler   what the fiber runtime has counted, per task, too, and
+//   /inspect/channels    channels of the process, and the state of their
+//                        servers; 1,000 channels and 20,000 servers at most
+//   /inspect/scheduler   counters of the fiber runtime, per task, too, and
 //                        how long ready tasks waited to be run
-//   /inspect/fibers      fibers: what each runs, what it waits for, where; of
-//                        20,000 at most, and what a second suffices for
+//   /inspect/fibers      fibers: their tasks, waits and places; of
+//                        20,000 at most, for at most a second
 //   /inspect/stacks      how deep stacks got, by the function that tasks start
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
@@ -20,12 +19,12 @@
 //                        in a process, on threads of their own
 //
 // The pages of methods, channels, fibers and stacks are made one at a time in a
-// process, on a thread of their own; who asks meanwhile is answered 503. Places
-// in code are offsets in files, not addresses.
+// process, on a thread of their own; requests meanwhile are answered 503.
+// Places in code are offsets in files, not addresses.
 //
-// Plain text; of server and scheduler one "name value" a line, of methods a
-// table, whose columns are named by the first line without a "#". Who is
-// answered on the port of the service: builtin_pages.h.
+// Plain text; for server and scheduler one "name value" a line, for methods a
+// table, whose columns are named by the first line without a "#". The clients
+// that are answered on the port of the service: builtin_pages.h.
 // --flare_rpc_server_pages=none (or Server::Options) leaves them out there, and
 // with them the protocol "http" where neither it nor a handler was added. An
 // admin port has all of them.

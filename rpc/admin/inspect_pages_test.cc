@@ -191,7 +191,7 @@ TEST_F(InspectChannelsTest, ChannelsSayWhatIsWrongWithTheirNames) {
   EXPECT_TRUE(Has(page,
                   "/no/such/file by file+p2c: 0 servers; can't read "
                   "'/no/such/file': No such file"));
-  // Of the only server nothing is counted.
+  // The only server has no counts.
   EXPECT_EQ(RowOf(endpoint())[0], "well");
   EXPECT_EQ(RowOf(endpoint())[4], "-");
   channel = nullptr;
@@ -293,7 +293,7 @@ TEST_F(InspectPagesTest, MethodsTellsCountersAndLatencies) {
       EXPECT_EQ(counts,
                 methods.back() == kCallStrict ? "1 0 0 0 " : "0 0 0 0 ");
     }
-    // Of these some calls were answered.
+    // Rows with answered calls.
     const bool measured =
         methods.back() == kOther || methods.back() == kCallStrict;
     for (int i = 4; i != 10; ++i) EXPECT_EQ(words[i] != "-", measured);
@@ -433,7 +433,7 @@ TEST_F(SlowPageTest, HoldsNoWorker) {
   page.join();
 }
 
-// Who looks why a server is overloaded.
+// The pages help to see why a server is overloaded.
 TEST_F(InspectPagesTest, LimitsOfCallsDoNotHold) {
   server_options().max_concurrent_requests = 1;
   server().AddHttpHandler(
@@ -540,7 +540,7 @@ TEST_F(InspectPagesTest, CanBeOpenedToEveryone) {
   EXPECT_TRUE(Has(client.ReadAll(), "connections_accepted 1"));
 }
 
-// What peers of these addresses are answered.
+// The answer to peers of these addresses.
 TEST_F(InspectPagesTest, AnswersPeersOnThisHostOnly) {
   HttpRoutes routes;
   AddInspectPages([] { return Server::Statistics(); },

@@ -58,9 +58,9 @@ void WriteGaugeMetric(const char* name, const char* help, double value,
   WriteValue(name, help, MetricType::kGauge, value, out);
 }
 
-// Of nanoseconds, in seconds; three buckets for each power of ten, from 10 us
-// on. A value is counted by the bucket that the histogram has put it into,
-// which is known to 1/128.
+// A histogram of nanoseconds, in seconds; three buckets for each power of ten,
+// from 10 us on. A value is counted by the bucket that the histogram has put it
+// into, which is known to 1/128.
 metrics::Histogram::Values SecondsOf(const Histogram& nanoseconds) {
   metrics::Histogram::Values values;
   values.bounds = metrics::LatencyBounds();
@@ -253,7 +253,7 @@ void WriteTlsMetrics(std::ostream& out) {
   WriteMetric(handshakes, out);
 }
 
-// Of unary methods, each attempt of a policy by itself.
+// Metrics of unary methods, each attempt of a policy by itself.
 void WriteClientCalls(std::ostream& out) {
   Snapshot calls{.name = "flare_client_calls_total",
                  .help =
@@ -276,7 +276,7 @@ void WriteClientCalls(std::ostream& out) {
   WriteMetric(latency, out);
 }
 
-// Of the budget that all channels of the process share.
+// Metrics of the budget that all channels of the process share.
 void WriteRetryMetrics(std::ostream& out) {
   const RetryBudget& budget = RetryBudget::Default();
   const RetryBudget::Counters counters = budget.counters();
@@ -394,7 +394,8 @@ void WriteSchedulerMetrics(std::ostream& out) {
       out);
 }
 
-// Of channels with the same URI together, those that have ended included.
+// Metrics of channels with the same URI together, those that have ended
+// included.
 void WriteChannelMetrics(std::ostream& out) {
   constexpr std::size_t kMostServers = 2000;
   struct Counted {
@@ -486,7 +487,7 @@ std::optional<double> OpenDescriptors() {
   return count;
 }
 
-// What Prometheus' own client libraries call the same.
+// Named as in Prometheus' own client libraries.
 void WriteProcessMetrics(std::ostream& out) {
   timespec cpu{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);

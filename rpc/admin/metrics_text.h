@@ -8,7 +8,7 @@
 
 namespace flare::rpc {
 
-// What the Content-Type says, without the character set.
+// The Content-Type, without the character set.
 inline constexpr char kMetricsTextType[] = "text/plain; version=0.0.4";
 
 // One metric with all of its series; nothing if there are none. '?' takes the

@@ -62,7 +62,7 @@ class PageCredentials {
 
   const std::string file_;
   ReloadGate reload_gate_;
-  // Of the holder of its turn.
+  // For the holder of its turn.
   io::TlsFiles seen_;
   bool complained_ = false;
   mutable Spinlock lock_;

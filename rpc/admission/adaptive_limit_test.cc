@@ -24,7 +24,7 @@ class Simulation {
  public:
   struct Result {
     double goodput = 0;  // Answered calls per second.
-    double p99_ms = 0;   // Of these.
+    double p99_ms = 0;   // The p99 of these.
     double refused = 0;  // A share.
     double limit = 0;    // At the end.
   };

@@ -94,7 +94,7 @@ TEST(QueueWatch, KnowsNothingAfterAPause) {
   EXPECT_TRUE(watch.Sheds(50 * kMsOfQueue, kOriginOfQueue + 1101 * kMsOfQueue));
   EXPECT_FALSE(
       watch.Sheds(10 * kMsOfQueue, kOriginOfQueue + 1102 * kMsOfQueue));
-  // Of a kind that is shed earlier.
+  // Calls of a kind that is shed earlier.
   EXPECT_TRUE(
       watch.Sheds(10 * kMsOfQueue, kOriginOfQueue + 1102 * kMsOfQueue, 0.8));
   EXPECT_FALSE(
@@ -356,7 +356,7 @@ TEST(AdmissionControl, TheLowestPrioritiesAreShedFirst) {
     SCOPED_TRACE(rules.limit == Mode::kRefuse ? "limit" : "queue");
     AdmissionControl control(rules, 1, 10'000);
     SimulatedWorkers workers(4, &control);
-    // Of twice the capacity sheddable calls are refused.
+    // At twice the capacity sheddable calls are refused.
     workers.Run(8000, 10, mix);
     const auto twice = workers.Run(8000, 10, mix);
     EXPECT_GT(twice.goodput, 0.9 * 4000);

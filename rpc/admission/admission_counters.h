@@ -8,11 +8,11 @@
 
 namespace flare::rpc {
 
-// Of all limits with one name.
+// The counters of all limits with one name.
 struct AdmissionCounters {
   metrics::Counter admitted;
   metrics::Counter refused;
-  metrics::Counter would_refuse;  // Of limits that only count.
+  metrics::Counter would_refuse;  // For limits that only count.
 };
 
 // Those of the name, made if there are none. Stay until the process ends. All

@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxRateLimitsBytes = 1 << 20;
 // "3:14: rate: ...".
 Expected<std::vector<RateLimit>> ParseRateLimits(std::string_view json);
 
-// Empty, or what is wrong with the limit: "rate: ...".
+// Empty, or the fault of the limit: "rate: ...".
 std::string MistakeOf(const RateLimit& limit);
 
 // Whether one of the limit's patterns is for `method`.

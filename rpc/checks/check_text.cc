@@ -13,7 +13,7 @@ flare::Status BadCheck(const std::string& what) {
   return flare::Status(EINVAL, what);
 }
 
-// What may be in a request line, or in the path of a gRPC call.
+// Whether it may be in a request line, or in the path of a gRPC call.
 bool IsVisible(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return c > ' ' && c < '\x7f'; });

@@ -1,5 +1,5 @@
 // Each part is a call with `done`, so the parts run at the same time without a
-// fiber each. Whoever ends last, a part or the fiber that has started them,
+// fiber each. The last to end, a part or the fiber that has started them,
 // finishes the call; until then the call, its parts and their controllers are
 // there. So a part that isn't needed any more is cancelled and waited for,
 // which is soon: a cancelled call ends at once.
@@ -210,8 +210,7 @@ void FanOutCall::Fail() {
   text.empty() ? call_.FailAsCancelled() : call_.Fail(code, std::move(text));
 }
 
-// From here on the caller may free what is the caller's, and make the next
-// call.
+// From here on the caller may free its objects, and make the next call.
 void FanOutCall::HandOver() {
   google::protobuf::Closure* const done = arguments_.done;
   call_.Tell();

@@ -36,7 +36,7 @@ class FanOutCall final : private CancelTarget {
     Channels channels;
     FanOutOptions options;
   };
-  // What a channel is sent: `own`, or the caller's request if that is null.
+  // The request for a channel: `own`, or the caller's request if that is null.
   struct Part {
     std::size_t channel = 0;
     std::unique_ptr<google::protobuf::Message> own;

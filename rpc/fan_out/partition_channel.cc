@@ -62,7 +62,7 @@ std::string KeyOf(const Message& message, const FieldDescriptor* field,
   }
 }
 
-// Of the repeated `field`, which IsKey().
+// Copies an element of the repeated `field`, which IsKey().
 void CopyElement(const Message& from, const FieldDescriptor* field, int index,
                  Message* to) {
   const Reflection* const get = from.GetReflection();

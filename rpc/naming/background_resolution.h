@@ -1,5 +1,5 @@
 // A list of servers that is looked for again in the background, as long as
-// there are calls. What resolvers have in common.
+// there are calls. The common part of resolvers.
 
 #ifndef FLARE_RPC_NAMING_BACKGROUND_RESOLUTION_H_
 #define FLARE_RPC_NAMING_BACKGROUND_RESOLUTION_H_
@@ -45,7 +45,7 @@ class BackgroundResolution
   // closes.
   virtual void Refresh() = 0;
 
-  // What follows is for constructors and Refresh().
+  // The next members are for constructors and Refresh().
 
   // How long look-ups are good for, by the options or else the flag.
   std::int64_t IntervalNs() const;

@@ -108,7 +108,7 @@ class Resolver {
   std::chrono::seconds time_to_live() const {
     return std::chrono::seconds(seconds_);
   }
-  // What has come is a part of the answer: it is to be asked for again soon.
+  // A part of the answer has come: ask again soon.
   void NotePart() { seconds_ = 0; }
 
  private:
@@ -234,7 +234,7 @@ bool AddService(const ns_rr& record, const ns_msg& message,
   return true;
 }
 
-// Leaves the services that are to be used first, and not too many.
+// Leaves the services to use first, and not too many.
 void KeepFirst(const std::string& name, std::vector<ServiceRecord>* services) {
   std::uint16_t first = services->front().priority;
   for (const auto& service : *services) {
@@ -275,7 +275,7 @@ flare::Status AddServices(Resolver* resolver, const std::string& name,
     flare::Status added =
         AddHost(resolver, service.target, service.port,
                 std::max<std::uint32_t>(1, service.weight), peers);
-    // Not without its servers while it may have some.
+    // Its servers must not be missing while it may have some.
     if (added.code() == EAGAIN) return added;
     if (!added.ok()) failure = std::move(added);
   }

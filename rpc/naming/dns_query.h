@@ -17,7 +17,7 @@
 
 namespace flare::rpc {
 
-// What to ask, and whom.
+// The question, and the server to ask.
 struct DnsQuestion {
   // An IPv4 address. None: those in /etc/resolv.conf.
   std::optional<Endpoint> name_server;
@@ -28,8 +28,8 @@ struct DnsQuestion {
 
 // Reads "echo.example.com:5567" (addresses) or "_echo._tcp.example.com" (SRV
 // records), each maybe behind the name server's address, as in
-// "10.0.0.53:8600/echo.example.com:5567". Fails with a text that says what is
-// wrong. Doesn't block.
+// "10.0.0.53:8600/echo.example.com:5567". Fails with a text that says the
+// fault. Doesn't block.
 Expected<DnsQuestion, flare::Status> ReadDnsQuestion(std::string_view text);
 
 struct DnsAnswer {

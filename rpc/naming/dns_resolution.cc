@@ -81,7 +81,7 @@ class DnsResolution final : public BackgroundResolution {
   }
 
   const DnsQuestion question_;
-  // Of refreshes, and the constructor.
+  // For refreshes, and the constructor.
   std::int64_t after_failure_ns_ = kLeastNs;
 };
 

@@ -43,8 +43,8 @@ flare::Status InLine(const std::string& path, std::size_t line,
 }
 
 // Servers by line, or separated by commas; comments begin with '#'. Names that
-// aren't among `known` are looked up by `look_up`, which returns nothing if it
-// is to be given up, and then so does this.
+// aren't among `known` are looked up by `look_up`, which returns nothing if the
+// look-up was given up, and then so does this.
 template <class F>
 std::optional<Entries> ReadEntries(const std::string& path,
                                    std::string_view text,
@@ -136,7 +136,7 @@ class FileResolution final : public ListResolution {
   }
 
   const std::string path_;
-  // Of refreshes, and the constructor.
+  // For refreshes, and the constructor.
   std::optional<std::string> text_;  // Read last, right or wrong.
   flare::Status mistake_;            // In that.
   flare::Status state_;              // Or why it can't be read now.

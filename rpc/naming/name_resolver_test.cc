@@ -36,7 +36,7 @@ std::string ErrorOf(std::string_view address) {
   return resolution.error().message();
 }
 
-// Names that stand for what the test says.
+// Names whose addresses the test chooses.
 class FakeHosts {
  public:
   FakeHosts() {
@@ -275,7 +275,7 @@ TEST_F(NameResolverTest, StopAbandonsLookups) {
   ASSERT_TRUE(Eventually(r, [&] { return hosts.lookups() == 3; }));
   StopNameResolution();
   EXPECT_EQ(r->Version(), version);
-  resolution->reset();  // What the look-up finds is for nobody.
+  resolution->reset();  // Nobody wants the look-up's result any more.
   hosts.Hang(false);
   hosts.AwaitEnds(3);
 

@@ -1,5 +1,5 @@
 // Look-ups of names that go on in the background, so that the end of the
-// process can be told of them and needn't wait for what they wait for.
+// process knows of them and needn't wait for their answers.
 
 #ifndef FLARE_RPC_NAMING_REFRESH_GATE_H_
 #define FLARE_RPC_NAMING_REFRESH_GATE_H_
@@ -37,7 +37,7 @@ class RefreshGate {
  public:
   static RefreshGate* Instance();
 
-  // Not while Close() runs. Doesn't block.
+  // Don't call it while Close() runs. Doesn't block.
   void Open();
   // False: no refresh may begin.
   bool Enter();
@@ -45,9 +45,10 @@ class RefreshGate {
   // Waits for the refreshes that have entered.
   void Close();
 
-  // Between Enter() and Leave(): what `f` returns, an Expected<..., Status>, on
-  // a thread of its own. Nothing: the gate is closed, at the beginning or while
-  // `f` takes its time, which then goes on by itself. So `f` owns what it uses.
+  // Between Enter() and Leave(): the result of `f`, an Expected<..., Status>,
+  // on a thread of its own. Nothing: the gate is closed, at the beginning or
+  // while `f` takes its time, which then goes on by itself. So `f` owns its
+  // data.
   template <class F>
   std::optional<std::invoke_result_t<F>> Ask(F f)
       FLARE_NO_THREAD_SAFETY_ANALYSIS {

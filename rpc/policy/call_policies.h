@@ -63,7 +63,7 @@ class CallPolicies {
   // For calls.
   struct Found {
     rpc::MethodPolicy* policy;  // Null: there is none.
-    bool by_name;               // Of the method.
+    bool by_name;               // The method's policies by name.
   };
   Found Find(const google::protobuf::MethodDescriptor& method) const;
 

@@ -26,7 +26,7 @@ class MethodPolicy {
 
   const CallPolicy& policy() const { return policy_; }
 
-  // What contradicts itself, with a text.
+  // Finds contradictions, with a text.
   static flare::Status Check(const CallPolicy& policy);
 
   // How long a call waits before its next hedged attempt.
@@ -39,7 +39,7 @@ class MethodPolicy {
   static constexpr std::size_t kBetweenUpdates = 64;
 
   const CallPolicy policy_;
-  // Of the last calls; 0: too few yet. Relaxed: a number by itself.
+  // The delay of the last calls; 0: too few yet. Relaxed: a number by itself.
   std::atomic<std::int64_t> delay_ns_{0};
   Spinlock lock_;
   std::size_t noted_ FLARE_GUARDED_BY(lock_) = 0;
@@ -51,7 +51,7 @@ class MethodPolicy {
 std::int64_t BackoffNs(const RetryPolicy& policy, std::size_t retry,
                        std::uint64_t random);
 
-// What a server says in kRetryPushback: when a call may be repeated.
+// A server's answer in kRetryPushback: when a call may be repeated.
 enum class Pushback { kNever, kAfter };
 Pushback ParsePushback(std::string_view text, std::int64_t* ns);
 

@@ -27,7 +27,7 @@ using google::protobuf::Value;
 using std::chrono::nanoseconds;
 
 // Reads one JSON value after the other. The first error stays; after it readers
-// return what they like.
+// return any value.
 class ConfigReader {
  public:
   flare::Status Read(const Struct& config,
@@ -54,7 +54,7 @@ class ConfigReader {
     return field == object.fields().end() ? nullptr : &field->second;
   }
 
-  // Whether all fields are among `known`. Of others it names the first one.
+  // Whether all fields are among `known`. Names the first of the others.
   void CheckFields(const Struct& object, const std::string& where,
                    std::initializer_list<std::string_view> known) {
     std::string unknown;

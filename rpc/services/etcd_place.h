@@ -23,7 +23,7 @@ struct EtcdPlace {
 };
 
 // Reads "10.0.0.1:2379,10.0.0.2:2379/services/echo/". Fails with
-// STATUS_INVALID_CHANNEL and a text that says what is missing. Doesn't block.
+// STATUS_INVALID_CHANNEL and a text that says the missing part. Doesn't block.
 Expected<EtcdPlace, Status> ReadEtcdPlace(std::string_view text);
 
 // Pauses after failures: 50 ms, then twice as long each time, up to a limit.

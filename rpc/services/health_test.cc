@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(All, HealthCheckTest,
                                            "http+proto3-json", "baidu-std",
                                            "trpc", "bolt", "grpc"));
 
-// What channels that check their servers ask (health_check_options.h).
+// The question of channels that check their servers (health_check_options.h).
 TEST_F(HealthTest, ChecksOfChannelsBelieveIt) {
   ASSERT_TRUE(server_->Start());
   rpc::ServerCheck check{.options = {.kind = HealthCheckKind::kGrpc,

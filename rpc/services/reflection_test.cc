@@ -32,7 +32,7 @@ namespace v1alpha = grpc::reflection::v1alpha;
 using Request = v1::ServerReflectionRequest;
 using Response = v1::ServerReflectionResponse;
 
-// Of a file that imports others.
+// A service of a file that imports others.
 class Limited : public rpc::testing::LimitedService {};
 
 class ReflectionTest : public rpc::testing::RpcTest {

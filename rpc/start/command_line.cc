@@ -53,7 +53,7 @@ std::set<std::string> LibraryFiles() {
 
 std::string HelpText() {
   std::string text = gflags::ProgramInvocationShortName();
-  // What gflags has if the program has set no usage message.
+  // gflags' text if the program has set no usage message.
   const std::string_view usage = gflags::ProgramUsage();
   if (!usage.starts_with("Warning: ")) text.append(": ").append(usage);
   text += "\n\n";

@@ -1,4 +1,4 @@
-// What flags are checked with, for the files that define them.
+// Checks of flags, for the files that define them.
 #ifndef FLARE_RPC_START_FLAG_CHECK_H_
 #define FLARE_RPC_START_FLAG_CHECK_H_
 

@@ -13,11 +13,11 @@
 
 namespace flare::rpc {
 
-// Of a command line that hasn't been parsed. The error names the file. Else a
-// warning for each file with something in it that gflags will pass over: lines
-// of flags that the program hasn't, and of names of other programs, for which
-// the flags below are. Only regular files are looked into: others can be read
-// only once. Blocks the thread while it reads.
+// Checks the flag files of a command line that hasn't been parsed. The error
+// names the file. Else a warning for each file with something in it that gflags
+// will pass over: lines of flags that the program hasn't, and of names of other
+// programs, for which the flags below are. Only regular files are looked into:
+// others can be read only once. Blocks the thread while it reads.
 Expected<std::vector<std::string>, flare::Status> CheckFlagFiles(
     int argc, const char* const* argv);
 

@@ -46,14 +46,14 @@ class FlagFileTest : public ::testing::Test {
     words.insert(words.begin(), "/bin/the_server");
     return CheckFlagFiles(static_cast<int>(words.size()), words.data());
   }
-  // Of a file with this text.
+  // The warnings for a file with this text.
   std::vector<std::string> WarningsOf(const std::string& text) {
     const std::string flag = "--flagfile=" + Write("flags", text);
     const auto checked = Check({flag.c_str()});
     EXPECT_TRUE(checked) << checked.error().message();
     return checked ? *checked : std::vector<std::string>();
   }
-  // Of a command line that is refused.
+  // The error of a command line that is refused.
   static std::string ErrorOf(std::vector<const char*> words) {
     const auto checked = Check(std::move(words));
     return checked ? "none" : checked.error().message();

@@ -163,8 +163,8 @@ DEFINE_int32(flare_rpc_client_default_streaming_rpc_timeout_ms, 30000,
              "Milliseconds a streaming call may take, to the end of its last "
              "message, unless its controller says otherwise.");
 DEFINE_bool(flare_rpc_propagate_deadline, true,
-            "Calls that the method of a server makes take no longer than what "
-            "its own call has left, and are cancelled with it.");
+            "Calls that the method of a server makes take no longer than the "
+            "rest of its own call's time, and are cancelled with it.");
 DEFINE_int32(flare_rpc_retry_budget_percent, 20,
              "Retries and hedged calls by policy that there may be for each "
              "hundred calls.");

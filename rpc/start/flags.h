@@ -1,5 +1,5 @@
 // The command-line flags of the library. It reads them by the functions below
-// and nowhere else, but for those of the process (quit_signal.cc, init.cc).
+// and nowhere else, except those of the process (quit_signal.cc, init.cc).
 //
 // Flags only supply defaults: `Server::Options` start from them, and a channel
 // and a controller may say otherwise in code (packet size, time-out). A new
@@ -40,7 +40,7 @@ DECLARE_string(flare_rpc_client_zone);
 
 namespace flare::rpc {
 
-// What `Server::Options` start from.
+// The defaults of `Server::Options`.
 struct ServerDefaults {
   std::size_t max_ongoing_calls;
   std::size_t max_ongoing_calls_per_connection;
@@ -71,10 +71,10 @@ struct ServerDefaults {
 };
 ServerDefaults ServerDefaultsFromFlags();
 
-// What the options of channels (rpc_channel_options.h) leave open.
+// The defaults for options of channels (rpc_channel_options.h).
 struct ClientDefaults {
   std::chrono::milliseconds rpc_timeout;
-  std::chrono::milliseconds stream_timeout;  // Of a streaming call.
+  std::chrono::milliseconds stream_timeout;  // A streaming call's.
   bool inherits_context;
   std::chrono::milliseconds connect_timeout;
   // Per protocol and server, in the whole process: dealt out to the scheduling
@@ -90,9 +90,9 @@ struct ClientDefaults {
 };
 ClientDefaults ClientDefaultsFromFlags();
 
-// What RetryBudget::Default() starts from.
+// The defaults of RetryBudget::Default().
 struct RetryBudgetDefaults {
-  int percent;  // Of calls.
+  int percent;  // A part of the calls.
   int per_second;
 };
 RetryBudgetDefaults RetryBudgetFromFlags();

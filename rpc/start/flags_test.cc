@@ -357,7 +357,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   EXPECT_EQ(options.message_timeout, std::chrono::seconds(16));
   EXPECT_EQ(options.max_http_header_size, 140u);
   EXPECT_EQ(options.status_code_for_overloaded, 15);
-  // What is given in code wins.
+  // A value given in code wins.
   const Server::Options given{.max_concurrent_requests = 70};
   EXPECT_EQ(given.max_concurrent_requests, 70u);
   EXPECT_EQ(given.max_concurrent_connections, 8u);

@@ -73,7 +73,7 @@ Status ApplyOverrides() {
                                 ", which the program overrides, "
                                 "doesn't exist in it.");
     }
-    // Not forced: a value from the command line stays.
+    // A default only: a value from the command line stays.
     const auto mode =
         o.force ? gflags::SET_FLAGS_VALUE : gflags::SET_FLAG_IF_DEFAULT;
     if (gflags::SetCommandLineOptionWithMode(o.flag.c_str(), o.value.c_str(),
@@ -86,13 +86,13 @@ Status ApplyOverrides() {
   return Status();
 }
 
-// Says on stderr what is wrong, whether or not logs go there.
+// Says the cause on stderr, whether or not logs go there.
 int Refuse(const char* program, const std::string& why) {
   std::fprintf(stderr, "%s: %s\n", program, why.c_str());
   return 1;
 }
 
-// glog drops what it can't write, with words that name no folder.
+// glog drops lines that it can't write, with words that name no folder.
 void WarnOfLogFolder(const char* program) {
   if (FLAGS_logtostderr || FLAGS_log_dir.empty() ||
       access(FLAGS_log_dir.c_str(), W_OK | X_OK) == 0) {
@@ -105,8 +105,8 @@ void WarnOfLogFolder(const char* program) {
 }
 
 #if GOOGLE_PROTOBUF_VERSION < 4022000
-// What protobuf has to say, such as that a text isn't UTF-8: by itself it
-// writes to stderr, a line for each message that somebody sends us.
+// protobuf's complaints, such as that a text isn't UTF-8: by itself it writes
+// to stderr, a line for each message that somebody sends us.
 void LogForProtobuf(google::protobuf::LogLevel level, const char* file,
                     int line, const std::string& text) {
   static rpc::LogThrottle throttle;

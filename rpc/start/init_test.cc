@@ -143,7 +143,7 @@ TEST_F(StartTest, RaisesTheLimitOfOpenFiles) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// Whoever sends such messages can't fill the log by them.
+// A sender of such messages can't fill the log by them.
 TEST_F(StartTest, ProtobufLogsOncePerSecond) {
   // For when the test is repeated.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));

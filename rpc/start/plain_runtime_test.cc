@@ -46,7 +46,7 @@ TEST(PlainRuntimeTest, ServesAndCalls) {
   }
 }
 
-// What such a program is likely to leave out costs it a line in the log.
+// Steps that such a program is likely to leave out cost it a line in the log.
 TEST(PlainRuntimeTest, EndsWithOpenConnections) {
   RawServer server;
   fiber::RuntimeOptions options;

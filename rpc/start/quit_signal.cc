@@ -1,12 +1,12 @@
 // A signal handler may do next to nothing, least of all wake a fiber. So it
-// counts, and writes to an eventfd on which a thread of ours sleeps; that
+// counts, and writes to an eventfd on which a thread of this file sleeps; that
 // thread sets the event. It ends before the runtime does: then nothing may come
 // from outside any more, and fibers that still wait are abandoned, the event's
 // list of them with them.
 //
 // Fibers that the event wakes need workers, which calls may hold: so, until the
-// end, the thread looks whether the workers still come to what is queued. If
-// they don't, it begins the stop of the servers itself (running_servers.h).
+// end, the thread looks whether the workers still come to their queues. If they
+// don't, it begins the stop of the servers itself (running_servers.h).
 #include "flare/rpc/start/quit_signal.h"
 
 #include <poll.h>
@@ -51,9 +51,9 @@ constexpr std::int64_t kSameRequestNs = 200'000'000;
 // means that the workers are held.
 constexpr std::int64_t kPatienceNs = 300 * kNsPerMs;
 
-// What the handler touches. All lock-free, thus safe in it. The eventfd is made
-// once and never closed: a handler that has begun on some thread may write to
-// it after the signals were given back, which nobody can wait for, and would
+// The handler's variables. All are lock-free, thus safe in it. The eventfd is
+// made once and never closed: a handler that has begun on some thread may write
+// to it after the signals were given back, which nobody can wait for, and would
 // write to whatever has got its number by then.
 std::atomic<int> wakeup_fd{-1};
 std::atomic<bool> abort_on_second{true};
@@ -126,7 +126,8 @@ class QuitWatcher {
              "; raise the limit of descriptors (ulimit -n)");
     }
     abort_on_second = FLAGS_flare_abort_on_double_quit_signal;
-    // Not at the end of the last one, whose handler may have come after that.
+    // At the start of a runtime, and not at the end of the last one, whose
+    // handler may have come after that.
     quit_requested = false;
     first_signal_ns = 0;
     try {
@@ -184,7 +185,7 @@ class QuitWatcher {
     probes_ = std::vector<Probe>(fiber::GetSchedulingGroupCount());
   }
 
-  // Whether a group has left what was queued the last time.
+  // Whether a group still has the tasks that were queued the last time.
   bool AreWorkersHeld() {
     if (probes_.empty()) MakeProbes();
     for (std::size_t group = 0; group != probes_.size(); ++group) {
@@ -194,8 +195,8 @@ class QuitWatcher {
     return false;
   }
 
-  // Until StopWatching() writes, for that long at most. What signals have
-  // written, before it or to the last watcher, is passed over.
+  // Until StopWatching() writes, for that long at most. Numbers that signals
+  // have written, before it or to the last watcher, are passed over.
   void WaitForEnd(std::int64_t timeout_ns) {
     const std::int64_t until_ns = NowNs() + timeout_ns;
     for (std::int64_t left_ns = timeout_ns; left_ns > 0 && !ending_;
@@ -235,7 +236,7 @@ void rpc::AwaitQuitSignal() { GetWatcher()->Wait(); }
 
 bool rpc::HasQuitSignalCome() {
   GetWatcher();
-  // relaxed: whoever asks again sees it in the end.
+  // relaxed: a caller that asks again sees it in the end.
   return quit_requested.load(std::memory_order_relaxed);
 }
 

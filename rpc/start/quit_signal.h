@@ -5,7 +5,7 @@
 
 namespace flare::rpc {
 
-// Those of init.h, which says what they do.
+// The functions of init.h, which describes them.
 void AwaitQuitSignal();
 bool HasQuitSignalCome();
 

@@ -186,7 +186,8 @@ TEST_F(StartDeathTest, WithoutDescriptorsNobodyCanWaitForSignals) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(StartWith({},
                         [](int, char**) {
-                          // UBSan looks at what it hasn't seen by a descriptor.
+                          // UBSan needs a descriptor to look at types that are
+                          // new to it.
                           (void)StatusFromErrno(EMFILE, "");
                           rlimit none = {};
                           setrlimit(RLIMIT_NOFILE, &none);

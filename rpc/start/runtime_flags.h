@@ -4,7 +4,7 @@
 // fiber::RuntimeOptions themselves.
 //
 // The functions are thread-safe as long as nobody changes flags at the same
-// time; none blocks but for a look at the machine.
+// time; none blocks, except to look at the machine.
 #ifndef FLARE_RPC_START_RUNTIME_FLAGS_H_
 #define FLARE_RPC_START_RUNTIME_FLAGS_H_
 
@@ -23,10 +23,10 @@ DECLARE_int32(flare_io_spin_us);
 
 namespace flare::rpc {
 
-// How the fiber runtime is to be started, with epoll as what idle workers wait
-// in. Fails if what the flags ask for together is impossible on this machine: a
-// CPU list that leaves none, more pinned workers than CPUs, a set of groups
-// beyond the last. Reads what the kernel says about the machine.
+// Options to start the fiber runtime with; idle workers wait in epoll. Fails if
+// what the flags ask for together is impossible on this machine: a CPU list
+// that leaves none, more pinned workers than CPUs, a set of groups beyond the
+// last. Reads what the kernel says about the machine.
 Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags();
 
 // Checks the values as ValidateFlags() of flags.h does, which calls this.

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kWorkers = 2;
 
-// What a client of the server below saw.
+// The observations of a client of the server below.
 struct Seen {
   int answered = 0;
   int stopping = 0;

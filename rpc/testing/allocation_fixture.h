@@ -15,7 +15,8 @@
 
 namespace flare::rpc::testing {
 
-// Of this process's workers, while true; the test's own thread doesn't count.
+// While true, allocations of this process's workers are counted; the test's own
+// thread isn't.
 inline std::atomic<bool> counting{false};
 inline std::atomic<int> allocations{0};
 
@@ -45,7 +46,7 @@ namespace flare::rpc::testing {
 
 class AllocationTest : public ServerTest {
  protected:
-  // Of `rounds` batches of calls, on the server's side.
+  // The allocations of `rounds` batches of calls, on the server's side.
   int AllocationsOf(RawClient* client, int rounds) {
     std::string batch;
     for (int i = 1; i <= kBatch; ++i) {

@@ -1,4 +1,4 @@
-// A real etcd for tests, and what they do with it.
+// A real etcd for tests, and their operations on it.
 
 #ifndef FLARE_RPC_TESTING_ETCD_FIXTURE_H_
 #define FLARE_RPC_TESTING_ETCD_FIXTURE_H_

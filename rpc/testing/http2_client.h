@@ -4,7 +4,7 @@
 //   Http2ClientStream* const stream = client.Ask("GET", "/page");
 //   EXPECT_EQ(client.Reply(stream), ":status=200;...;\nbody");
 //
-// Of one thread; blocks it.
+// For one thread; blocks it.
 #ifndef FLARE_RPC_TESTING_HTTP2_CLIENT_H_
 #define FLARE_RPC_TESTING_HTTP2_CLIENT_H_
 
@@ -27,7 +27,7 @@ namespace flare::rpc::testing {
 struct Http2ClientStream final : Http2Stream {
   std::string head;
   std::string data;
-  bool takes = true;  // What has come is granted anew.
+  bool takes = true;  // Bytes that have come are granted anew.
   bool ended = false;
   bool closed = false;
   Http2Error error = Http2Error::kNoError;
@@ -35,7 +35,7 @@ struct Http2ClientStream final : Http2Stream {
 
 class Http2Client final : private Http2Handler {
  public:
-  // Of each stream, in bytes.
+  // Each stream's, in bytes.
   static constexpr std::size_t kWindow = 64 << 10;
 
   explicit Http2Client(const Endpoint& server)

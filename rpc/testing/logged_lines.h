@@ -1,4 +1,4 @@
-// What a test logs, from here to the end of the scope.
+// The log lines of a test, from here to the end of the scope.
 //
 //   LoggedLines warnings(google::WARNING);
 //   Serve();
@@ -23,7 +23,7 @@ namespace flare::rpc::testing {
 
 class LoggedLines final : private google::LogSink {
  public:
-  // Of this severity and above.
+  // Lines of this severity and above.
   explicit LoggedLines(google::LogSeverity least = google::INFO)
       : least_(least) {
     google::AddLogSink(this);

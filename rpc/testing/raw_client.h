@@ -1,6 +1,6 @@
 // A client for tests of servers: a blocking socket under our hands, so that
 // every byte is ours, and calls on it in any of the protocols. Runs on plain
-// threads. What goes wrong fails the test; nothing waits longer than 20 s.
+// threads. A failure fails the test; nothing waits longer than 20 s.
 #ifndef FLARE_RPC_TESTING_RAW_CLIENT_H_
 #define FLARE_RPC_TESTING_RAW_CLIENT_H_
 

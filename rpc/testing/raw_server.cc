@@ -88,8 +88,8 @@ std::optional<RawPeer::Request> RawPeer::ReadRequest() {
     EXPECT_EQ(error, "");
     if (!ReadMore()) return std::nullopt;
   }
-  // It is a peer without abilities of ours: it doesn't answer to what asks for
-  // them.
+  // It is a peer without our library's abilities: it doesn't answer requests
+  // for them.
   static_cast<void>(sink_->Take());
   EXPECT_EQ(protocol_->Parse(&inbound), ParseResult::kOk)
       << inbound.reject_reason;

@@ -20,7 +20,7 @@ namespace flare::rpc::testing {
 
 class RawServerTest : public ClientTest {
  protected:
-  // One call through, so that the connection stands.
+  // One call through, so that the connection is established.
   static std::unique_ptr<RawPeer> Connect(RpcChannel* channel,
                                           RawServer* server) {
     TestedCall call;

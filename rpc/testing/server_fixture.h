@@ -39,7 +39,7 @@ inline TestRequest MakeRequest(std::string body, int number = 0) {
   return request;
 }
 
-// What a method of TestService is given. May be kept until Reply().
+// The arguments of a method of TestService. May be kept until Reply().
 struct TestCall {
   RpcServerController* controller;
   const TestRequest* request;
@@ -114,7 +114,7 @@ class ServerTest : public RpcTest {
   Server::Options& server_options() { return server_options_; }
   FlexibleService& service() { return service_; }
 
-  // Not started yet: for tests that add something.
+  // A server that isn't started yet: for tests that add something.
   Server& server() {
     if (server_ == nullptr) {
       server_ = std::make_unique<Server>(server_options_);

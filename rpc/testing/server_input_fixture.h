@@ -1,4 +1,4 @@
-// For tests of what arrives at a server that no well-behaved client sends.
+// For tests of input that no well-behaved client sends to a server.
 
 #ifndef FLARE_RPC_TESTING_SERVER_INPUT_FIXTURE_H_
 #define FLARE_RPC_TESTING_SERVER_INPUT_FIXTURE_H_

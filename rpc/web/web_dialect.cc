@@ -281,8 +281,8 @@ void AppendWebHead(int status, std::string_view type, const Metadata* metadata,
   out->Append("\r\n");
 }
 
-// Of a method with streams that is called like a unary one: 415, and 405 if by
-// GET. The fields say which calls it takes.
+// The status for a method with streams that is called like a unary one: 415,
+// and 405 if by GET. The fields say which calls it takes.
 int ConnectMediaTypeStatus(const HttpTicket& ticket) {
   return WebTypeOf(ticket).kind == WebKind::kConnectGet ? 405 : 415;
 }

@@ -249,7 +249,7 @@ TEST(ConnectUnary, PackedRepliesSaySo) {
 struct Framed {
   const char* type;
   PayloadFormat format;
-  std::string end;  // Of a success.
+  std::string end;  // A success's end.
 };
 const Framed kFramed[] = {
     {"application/connect+proto", PayloadFormat::kProtobuf, Frame(2, "{}")},
