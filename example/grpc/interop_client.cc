@@ -5,8 +5,8 @@
 //   ./interop_client --server_host=127.0.0.1 --server_port=10000
 //                    --test_case=large_unary
 //
-// Exit status 1 if the case fails; a line says what was wrong. Several cases
-// are separated by commas.
+// Exit status 1 if the case fails; a line says the fault. Several cases are
+// separated by commas.
 
 #include <gflags/gflags.h>
 
@@ -48,7 +48,7 @@ constexpr int kLargeRequest = 271828;
 constexpr int kLargeResponse = 314159;
 constexpr seconds kPatience{60};
 
-// What was wrong with the case that runs; empty: nothing.
+// The fault of the running case; empty: none.
 std::string wrong;
 
 bool Check(bool ok, const std::string& what) {
@@ -379,7 +379,8 @@ void ServerCompressedStreaming(const Stubs& stubs) {
 
 // --- cases of our own ---
 
-// More, and larger, than any window: the server sends what is read, no more.
+// More, and larger, than any window: the server sends as much as is read, no
+// more.
 void LargeStream(const Stubs& stubs) {
   flare::RpcClientController controller;
   controller.SetTimeout(kPatience);

@@ -49,7 +49,7 @@ using grpc::testing::StreamingOutputCallResponse;
 
 constexpr std::string_view kInitial = "x-grpc-test-echo-initial";
 constexpr std::string_view kTrailing = "x-grpc-test-echo-trailing-bin";
-// What of a failed call's request becomes its status details.
+// The part of a failed call's request that becomes its status details.
 constexpr std::string_view kDetails = "x-test-status-details-bin";
 constexpr char kWait[] = "x-test-wait-for-cancellation";
 constexpr int kMaxResponse = 64 << 20;

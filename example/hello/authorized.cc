@@ -1,5 +1,5 @@
-// A server that lets only those call that may, and a client that shows who it
-// is; see docs/security.md. With both in one process.
+// A server that lets only those call that may, and a client that shows its
+// identity; see docs/security.md. With both in one process.
 
 #include <chrono>
 #include <iostream>
@@ -25,7 +25,7 @@ class EchoImpl : public echo::SyncEchoService {
   }
 };
 
-// Who calls, by the token of "authorization: Bearer TOKEN".
+// The caller, by the token of "authorization: Bearer TOKEN".
 flare::Expected<std::string> Authenticate(const flare::CallCredentials& call) {
   const auto token = call.BearerToken();
   if (!token) return std::string();  // Anonymous.

@@ -19,7 +19,7 @@ HEADER = struct.Struct('<4sIII')
 
 
 class CallError(Exception):
-    """What the server failed a call with: status and description."""
+    """The server's failure of a call: status and description."""
 
 
 def receive(connection, size):

@@ -24,7 +24,7 @@ void WithAttachment(const echo::EchoService_SyncStub& stub) {
   request.set_body("body");
   flare::RpcClientController controller;
   controller.SetTimeout(milliseconds(500));
-  // Of the request and its attachment; the service chooses for the reply.
+  // For the request and its attachment; the service chooses for the reply.
   controller.SetCompressionAlgorithm(flare::rpc::COMPRESSION_ALGORITHM_ZSTD);
   std::string bytes(100'000, 'a');
   controller.SetRequestAttachment(flare::MakeForeignBuffer(std::move(bytes)));
@@ -40,7 +40,7 @@ void WithAttachment(const echo::EchoService_SyncStub& stub) {
 }
 
 void CancelledAfterAWhile(const echo::EchoService_SyncStub& stub) {
-  echo::EchoRequest request;  // Of a server that sleeps for a second.
+  echo::EchoRequest request;  // To a server that sleeps for a second.
   request.set_work(echo::SLEEP_FIBER);
   request.set_work_us(1'000'000);
   flare::RpcClientController controller;

@@ -101,7 +101,7 @@ void Call(const std::string& body,
   controller.SetTimeout(std::chrono::milliseconds(100));
   auto reply = stub.Echo(request, &controller);
   server.Stop();
-  // Not after ten seconds: the handler has noticed.
+  // Long before ten seconds: the handler has noticed.
   if (server.Join() != 0) std::cout << "left behind: ";
   std::cout << body << ": " << (reply ? "answered" : "ended in time") << '\n';
 }

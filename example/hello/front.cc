@@ -19,7 +19,7 @@ class FrontImpl : public echo::SyncEchoService {
   void Echo(const echo::EchoRequest& request, echo::EchoResponse* response,
             flare::RpcServerController* controller) override {
     std::vector<std::string> parts(2);
-    flare::fiber::TaskGroup group;  // Ends before what it uses does.
+    flare::fiber::TaskGroup group;  // Ends before the things it uses.
     for (std::string& part : parts) {
       group.Spawn([&](const std::stop_token& stop) -> flare::Status {
         flare::RpcClientController call;
@@ -33,8 +33,8 @@ class FrontImpl : public echo::SyncEchoService {
       });
     }
     if (flare::Status status = group.Wait(); !status.ok()) {
-      // A code of ours. One of the framework's would make our caller believe
-      // that it is we who can't be reached.
+      // Our own code. One of the framework's would make our caller believe that
+      // our server can't be reached.
       return controller->SetFailed(1001, "backend: " + status.ToString());
     }
     response->set_body(parts[0] + " " + parts[1]);

@@ -1,4 +1,4 @@
-"""The programs of the README do what it says."""
+"""The programs of the README do as it says."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RPC_EXAMPLES = os.path.join(os.path.dirname(HERE), 'rpc')
 ADDRESS = ('127.0.0.1', 5570)
 FRONT = ('127.0.0.1', 5571)
-ECHO_PORT = 5572  # Of example/rpc/server, which echoes attachments, too.
+ECHO_PORT = 5572  # For example/rpc/server, which echoes attachments, too.
 PATIENCE_S = 60
 # The system's, which has protobuf; what runs this test may be another.
 PYTHON = '/usr/bin/python3'

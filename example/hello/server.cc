@@ -23,7 +23,7 @@ int Entry(int, char**) {
   server.ListenOn(flare::EndpointFromIpv4("127.0.0.1", 5570));
   if (!server.Start()) return 1;
   flare::WaitForQuitSignal();
-  server.Stop();  // Answers what was accepted,
+  server.Stop();  // Answers accepted requests,
   server.Join();  // and waits for that.
   return 0;
 }

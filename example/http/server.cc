@@ -106,7 +106,7 @@ void AddHandlers(const flare::Buffer& body, flare::Server* server) {
   server->SetDefaultHttpHandler(std::make_unique<FixedBody>(body));
 }
 
-// Logs what is wrong with a number given as a flag.
+// Logs the fault of a number given as a flag.
 bool IsWithin(const char* flag, int value, int max) {
   if (value >= 0 && value <= max) return true;
   LOG(ERROR) << "Bad --" << flag << ": " << value << " isn't between 0 and "

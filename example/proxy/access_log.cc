@@ -125,7 +125,7 @@ bool IsEmpty(int fd) {
 flare::io::UniqueFd OpenToAppend(const std::string& path) {
   const std::int64_t deadline_ns = flare::NowNs() + kPatienceNs;
   for (;;) {
-    // Not blocked by a FIFO without a reader, nor by a lease.
+    // Opens without waiting for a FIFO's reader or for a lease.
     flare::io::UniqueFd file(
         ::open(path.c_str(),
                O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));

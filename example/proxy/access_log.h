@@ -42,7 +42,7 @@ std::size_t FormatAccessLine(const SessionReport& report, std::int64_t now_ns,
 class AccessLog {
  public:
   AccessLog() = default;
-  // Writes what is left. Blocks the thread as Flush() does.
+  // Writes the rest. Blocks the thread as Flush() does.
   ~AccessLog();
 
   AccessLog(const AccessLog&) = delete;
@@ -57,13 +57,13 @@ class AccessLog {
   // they went then. Open() and Flush() not at the same time.
   flare::Status Open(const std::string& path);
 
-  // Any thread; a copy under a short lock, no system call but for a wake-up
-  // once in 64 KiB.
+  // Any thread; a copy under a short lock, without system calls except a
+  // wake-up once in 64 KiB.
   void Write(const SessionReport& report);
 
-  // Until the file has been given all lines so far. Blocks the thread for as
-  // long as the file system takes, but for a second only if it is somebody who
-  // reads a FIFO or a pipe.
+  // Waits until the file has been given all lines so far. Blocks the thread for
+  // as long as the file system takes, but at most a second for the reader of a
+  // FIFO or a pipe.
   void Flush();
 
   // Lines that were lost: the disk was too slow, or refused them. Any thread.
@@ -76,8 +76,9 @@ class AccessLog {
   // Returns how many bytes were not written, those from an error on, and why.
   std::size_t WriteOut(std::string_view lines, std::string* why);
   bool WaitForReader();
-  // Who waits for the lines has waited for long enough. A reader that is slow
-  // has room for one piece now and then, so each is preceded by this question.
+  // True: a waiter for the lines has waited for long enough. A reader that is
+  // slow has room for one piece now and then, so each is preceded by this
+  // question.
   bool GivesUp();
   // When it returns, the thread doesn't use the file until `lock_` is free.
   void FlushLocked() FLARE_REQUIRES(lock_);

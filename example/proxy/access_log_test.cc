@@ -194,7 +194,7 @@ TEST_F(AccessLogTest, LinesAppearWithoutFlush) {
   EXPECT_NE(ReadAll(path_), "");
 }
 
-// What log rotation does: rename, then tell the program.
+// The steps of log rotation: rename, then tell the program.
 TEST_F(AccessLogTest, OpensTheFileAnew) {
   const std::string renamed = path_ + ".1";
   AccessLog log;
@@ -308,7 +308,7 @@ TEST_F(AccessLogTest, CountsWhatTheDiskRefuses) {
 // may grow no further.
 TEST_F(AccessLogTest, ALineThatIsCutShortEndsThere) {
   const std::string line = LineOf(SomeReport());
-  // What goes over the limit is EFBIG then.
+  // A write beyond the limit fails with EFBIG then.
   const auto before_signal = ::signal(SIGXFSZ, SIG_IGN);
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -340,7 +340,7 @@ TEST_F(AccessLogTest, FifosNeedAReader) {
       << status.message();
 }
 
-// Who doesn't read is waited for when nobody waits for us.
+// A reader that doesn't read is waited for while nobody waits for us.
 TEST_F(AccessLogTest, ReadersThatStoppedReadingLoseLines) {
   constexpr int kLines = 2000;  // More than a FIFO holds.
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);

@@ -1,6 +1,6 @@
 // The pages of --admin:
 //
-//   /             what there is
+//   /             the list of pages
 //   /stats        statistics as text
 //   /stats.json   the same as JSON
 //   /ready        200 while clients are accepted, 503 from the drain's begin on

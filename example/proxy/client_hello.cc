@@ -30,7 +30,7 @@ class HelloFields {
  public:
   explicit HelloFields(std::string_view bytes) : bytes_(bytes) {}
 
-  // Of `size` bytes, the most significant one first.
+  // A number of `size` bytes, the most significant one first.
   std::size_t Number(std::size_t size) {
     const std::string_view bytes = Bytes(size);
     std::size_t number = 0;
@@ -49,7 +49,7 @@ class HelloFields {
     bytes_.remove_prefix(size);
     return taken;
   }
-  // A length of `length_size` bytes, and what it counts.
+  // A length of `length_size` bytes, and as many bytes.
   std::string_view Vector(std::size_t length_size) {
     return Bytes(Number(length_size));
   }
@@ -73,7 +73,7 @@ bool IsHost(std::string_view host) {
          host.front() != '.' && host.back() != '.';
 }
 
-// Of the extension server_name. Nullopt: it is malformed.
+// The host of the extension server_name. Nullopt: it is malformed.
 std::optional<std::string> HostOf(std::string_view extension) {
   HelloFields fields(extension);
   HelloFields names(fields.Vector(2));

@@ -4,8 +4,8 @@
 //   const ParsedClientHello hello = ParseClientHello(received);
 //   switch (hello.outcome) { ... }
 //
-// Pure functions; thread-safe, don't block. Nothing is decrypted or verified:
-// whoever routes by the name must not trust it.
+// Pure functions; thread-safe, don't block. Nothing is decrypted or verified: a
+// router by the name must not trust it.
 
 #ifndef EXAMPLE_PROXY_CLIENT_HELLO_H_
 #define EXAMPLE_PROXY_CLIENT_HELLO_H_

@@ -166,7 +166,7 @@ TEST(ClientHello, LengthsThatContradictEachOtherAreMalformed) {
 }
 
 TEST(ClientHello, IsBounded) {
-  // Of a length that won't come.
+  // Its bytes won't come.
   EXPECT_EQ(OutcomeOf(Record('\1' + Number(kMaxClientHello + 1, 3) + "x")),
             Outcome::kMalformed);
   // As long as it may be, in records of one byte.

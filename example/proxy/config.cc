@@ -45,7 +45,7 @@ Expected<Setting> SettingFromFlag(const std::string& flag,
   return Status(EINVAL, where + ": there is no such setting");
 }
 
-// What the file says, but for what is given by flags, and then those.
+// The file's settings without those given by flags, and then the flags'.
 Expected<std::vector<Setting>> GatherSettings(const ConfigSource& source) {
   std::vector<Setting> settings;
   if (!source.file.empty()) {
@@ -87,7 +87,7 @@ Status NotGiven(const ConfigSource& source, const std::string& name,
                             name + ": [" + example + "]'");
 }
 
-// What is wrong with values that are right one by one.
+// Finds faults between values that are right one by one.
 Status CheckTogether(const ConfigSource& source, const ProxyConfig& config) {
   if (config.listeners.empty()) {
     return NotGiven(source, "listen", "0.0.0.0:8080",

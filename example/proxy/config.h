@@ -1,4 +1,4 @@
-// The settings of tcp_proxy: what they are, and how they are read from the
+// The settings of tcp_proxy: their meanings, and how they are read from the
 // command line and from a YAML file. docs/proxy.md describes each for users.
 //
 //   auto config = LoadConfig(ConfigSourceFromFlags());
@@ -33,7 +33,7 @@ namespace example::proxy {
 
 enum class LoadBalancing { kRoundRobin, kLeastConnections, kSourceHash };
 
-// What an upstream is sent in front of the client's bytes.
+// The header that an upstream is sent in front of the client's bytes.
 enum class ProxyProtocol { kNone, kV1, kV2 };
 
 // How bytes get from one socket to the other. kAuto: as measurements suggest.
@@ -74,7 +74,7 @@ struct HealthCheckConfig {
   // So many checks in a row change the verdict.
   int rise = 2;
   int fall = 3;
-  // kHttp: what is requested, with which Host, and the status that is healthy.
+  // kHttp: the requested path, the Host, and the healthy status.
   std::string path = "/";
   std::string host = "";  // Empty: the upstream's name.
   int status = 200;
@@ -85,17 +85,17 @@ struct HealthCheckConfig {
   bool operator==(const HealthCheckConfig&) const = default;
 };
 
-// What was written about TLS, with the files' names.
+// The settings of TLS, with the files' names.
 struct TlsConfig {
-  // Of clients. No certificate: they speak as upstreams do.
+  // For clients. No certificate: they speak as upstreams do.
   std::vector<std::string> certificates = {};
   std::vector<std::string> keys = {};  // As many.
-  std::string client_ca = "";          // Not empty: clients must show one, too.
+  std::string client_ca = "";          // If set, clients must show one, too.
   std::string crl = "";
   flare::TlsVersion min_version = flare::TlsVersion::k1_2;
   std::chrono::nanoseconds handshake_timeout = std::chrono::seconds(10);
   std::vector<std::string> alpn = {};  // Accepted of clients.
-  // Of upstreams, if `to_upstreams`.
+  // For upstreams, if `to_upstreams`.
   bool to_upstreams = false;
   std::vector<std::string> upstream_alpn = {};  // Offered to upstreams.
   flare::TlsClientOptions upstream = {};
@@ -124,9 +124,9 @@ struct ProxyConfig {
   // A pair of connections without a byte in either direction for so long is
   // closed. 0: never.
   std::chrono::nanoseconds idle_timeout = std::chrono::minutes(5);
-  // A peer that doesn't acknowledge data for so long, or takes none of what
-  // waits for it, breaks its connection (TCP_USER_TIMEOUT). 0: the system's
-  // default for the former (about 15 minutes), never for the latter.
+  // A peer that doesn't acknowledge data for so long, or takes none of the
+  // output that waits for it, breaks its connection (TCP_USER_TIMEOUT). 0: the
+  // system's default for the former (about 15 minutes), never for the latter.
   std::chrono::nanoseconds tcp_user_timeout = std::chrono::minutes(1);
   // The system asks a peer that was silent for `tcp_keepalive`, and then every
   // `tcp_keepalive_interval`, whether it is still there; one that doesn't
@@ -143,7 +143,7 @@ struct ProxyConfig {
   // Connections that the kernel completes ahead.
   int backlog = 1024;
 
-  // Of each direction of a pair: with `high_watermark` bytes read and not yet
+  // For each direction of a pair: with `high_watermark` bytes read and not yet
   // written no more are read, until `low_watermark` are left. low < high.
   std::size_t high_watermark = 256 << 10;
   std::size_t low_watermark = 64 << 10;
@@ -166,7 +166,7 @@ struct ProxyConfig {
   // Between two lines of statistics in the log. 0: none.
   std::chrono::nanoseconds statistics_interval = std::chrono::seconds(10);
   // Where the pages /, /stats, /stats.json, /ready and /inspect are. Empty:
-  // nowhere. Not changed by a reload.
+  // nowhere. A reload doesn't change it.
   flare::Endpoint admin;
 
   // On SIGTERM: how long connections may go on before they are cut.
@@ -182,7 +182,7 @@ struct ProxyConfig {
 // Where settings come from. Those of the command line win over the file's.
 struct ConfigSource {
   std::string file;  // Empty: none.
-  // Only what was given: {"connect_timeout", "250ms"}, without dashes.
+  // Only the given ones: {"connect_timeout", "250ms"}, without dashes.
   std::map<std::string, std::string> flags;
 };
 
@@ -195,10 +195,9 @@ ConfigSource ConfigSourceFromFlags();
 // FIFO that nobody writes to. A thread that waits there is left behind.
 //
 // The error is for people: it names the place ("proxy.yaml:7:
-// health_check.interval" or "--connect_timeout"), what is wrong there and what
-// would be right. Only the first problem is reported. EINVAL: the settings are
-// wrong; EAGAIN: there is no thread to read them; others: the file can't be
-// read.
+// health_check.interval" or "--connect_timeout"), the fault and a right form.
+// Only the first problem is reported. EINVAL: the settings are wrong; EAGAIN:
+// there is no thread to read them; others: the file can't be read.
 flare::Expected<ProxyConfig> LoadConfig(const ConfigSource& source,
                                         const std::stop_token& stop = {});
 

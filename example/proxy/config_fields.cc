@@ -43,7 +43,7 @@ Status SetDuration(std::string_view text, nanoseconds low, nanoseconds high,
   return Status();
 }
 
-// The same, where 0 has a meaning of its own.
+// Sets a duration where 0 has a meaning of its own.
 Status SetOptionalDuration(std::string_view text, nanoseconds low,
                            nanoseconds high, nanoseconds* out) {
   const auto value = ParseDuration(text);
@@ -101,7 +101,7 @@ Status SetChoice(std::string_view text,
   return NoSuchChoice(text, names);
 }
 
-// Of what goes into a request's head.
+// Sets a text for a request's head.
 Status SetToken(std::string_view text, std::string_view first,
                 std::string* out) {
   const bool clean = std::all_of(text.begin(), text.end(), [](char c) {
@@ -166,8 +166,8 @@ Status AddServers(const std::string& text, const std::string& where,
                   const Use& use, ProxyConfig* config) {
   const auto addresses = ResolveAll(text);
   if (!addresses) return addresses.error();
-  // What an address of a name is called doesn't depend on the others: a reload
-  // that finds more or fewer of them knows those that stay.
+  // The label of a name's address doesn't depend on the others: a reload that
+  // finds more or fewer of them knows those that stay.
   const bool is_name = !flare::EndpointFromString(text);
   for (const Endpoint& address : *addresses) {
     if (address.family() != AF_UNIX && address.port() == 0) {

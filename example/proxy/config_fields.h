@@ -22,11 +22,11 @@ struct PlacedText {
   std::string where;
 };
 
-// What was given for one field.
+// The values given for one field.
 struct Setting {
   std::string field;
-  std::vector<PlacedText> values;  // One, but for fields that are lists.
-  std::string where;               // Of the field as a whole.
+  std::vector<PlacedText> values;  // One, except for fields that are lists.
+  std::string where;               // Place of the field as a whole.
 };
 
 struct Field {

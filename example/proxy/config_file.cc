@@ -16,7 +16,7 @@ namespace {
 using flare::Expected;
 using flare::Status;
 
-// Whoever names a log file by mistake is told so at once.
+// An operator that names a log file by mistake learns it at once.
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 const char* KindOf(const YAML::Node& node) {
@@ -40,7 +40,7 @@ bool IsGroup(std::string_view name) {
   });
 }
 
-// Walks through one document and keeps what it finds.
+// Walks through one document and keeps its findings.
 class Reader {
  public:
   explicit Reader(const std::string& file) : file_(file) {}
@@ -141,7 +141,7 @@ class Reader {
   }
 
   const std::string& file_;
-  std::map<std::string, int> lines_;  // Of the names so far.
+  std::map<std::string, int> lines_;  // Lines of the names so far.
   std::vector<Setting> settings_;
 };
 

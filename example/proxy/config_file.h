@@ -1,6 +1,5 @@
-// A YAML file as a list of settings. What may stand in it is described in
-// docs/proxy.md: a map from names to values, lists of values, and maps of them
-// for names with a dot.
+// A YAML file as a list of settings. docs/proxy.md describes its form: a map
+// from names to values, lists of values, and maps of them for names with a dot.
 
 #ifndef EXAMPLE_PROXY_CONFIG_FILE_H_
 #define EXAMPLE_PROXY_CONFIG_FILE_H_
@@ -20,7 +19,7 @@ namespace example::proxy {
 // Values are not looked at.
 flare::Expected<std::vector<Setting>> ReadSettingsFile(const std::string& path);
 
-// The same from `text`, which is called `name` in errors.
+// Parses `text`, which is called `name` in errors.
 flare::Expected<std::vector<Setting>> ParseSettings(const std::string& text,
                                                     const std::string& name);
 

@@ -1,7 +1,7 @@
-// The flags of tcp_proxy. All are texts, but for those that may stand without a
-// value: what they mean, and what is wrong with them, is decided at one place
-// for flags and files (config_fields.cc). The defaults here only serve --help:
-// config.h has those that count, and a test compares them.
+// The flags of tcp_proxy. All are texts, except those that may come without a
+// value: their meanings and faults are decided at one place for flags and files
+// (config_fields.cc). The defaults here only serve --help: config.h has those
+// that count, and a test compares them.
 
 #include <gflags/gflags.h>
 

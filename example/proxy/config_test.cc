@@ -482,7 +482,7 @@ TEST(ConfigTest, FlagsWinOverTheFile) {
   EXPECT_EQ(config->upstreams[0].where, "--upstreams");
 }
 
-// What --help shows is what a program without flags gets.
+// --help shows the settings of a program without flags.
 TEST(ConfigTest, DefaultsOfTheFlags) {
   ConfigSource shown;
   for (const Field& field : Fields()) {
@@ -513,7 +513,7 @@ TEST(ConfigTest, LoadsOnFibers) {
   flare::fiber::TerminateRuntime();
 }
 
-// Of a FIFO that nobody writes to there is nothing to read, nor an end.
+// A FIFO without a writer has nothing to read and no end.
 TEST(ConfigTest, ReadingCanBeBrokenOff) {
   const std::string fifo = testing::TempDir() + "/proxy_config_test.fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -532,7 +532,7 @@ TEST(ConfigTest, ReadingCanBeBrokenOff) {
   }).join();
   stopper.join();
   flare::fiber::TerminateRuntime();
-  // Not closed: the thread that was left behind would run while this process
+  // It stays open: the thread that was left behind would run while this process
   // ends.
   EXPECT_GE(writer, 0);
   ::unlink(fifo.c_str());

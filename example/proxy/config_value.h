@@ -1,6 +1,6 @@
 // Values of settings, from their text. All functions are thread-safe and none
-// blocks; their errors (EINVAL) say what is wrong with the text and what would
-// be right, but not which setting it is.
+// blocks; their errors (EINVAL) say the text's fault and a right form, but not
+// which setting it is.
 
 #ifndef EXAMPLE_PROXY_CONFIG_VALUE_H_
 #define EXAMPLE_PROXY_CONFIG_VALUE_H_
@@ -18,7 +18,7 @@
 namespace example::proxy {
 
 // "250ms", "5s", "1.5h": a number and one of ns, us, ms, s, m, h, d. Zero needs
-// no unit. Not negative, and within 64 bits of nanoseconds.
+// no unit. At least 0, and within 64 bits of nanoseconds.
 flare::Expected<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 
 // "4096", "64KiB", "1M": powers of 1024.

@@ -45,7 +45,7 @@ void PassRequestsOn(const RefPtr<CallStream>& from,
   }
 }
 
-// What the server has sent of metadata since the last time.
+// The metadata that the server has sent since the last time.
 class ResponseMetadata {
  public:
   ResponseMetadata(const flare::RpcClientController* from,
@@ -56,7 +56,8 @@ class ResponseMetadata {
     std::size_t i = 0;
     for (const auto [name, value] : from_->GetResponseMetadata()) {
       if (i++ < passed_on_) continue;
-      // What the caller's protocol has no name for is left out, and logged.
+      // Metadata without a name in the caller's protocol is left out, and
+      // logged.
       static_cast<void>(trailing ? to_->AddResponseTrailer(name, value)
                                  : to_->AddResponseMetadata(name, value));
     }
@@ -99,7 +100,7 @@ bool ReadReply(const RefPtr<CallStream>& from, Message* response,
 void ForwardMetadata(const flare::RpcServerController& caller,
                      flare::RpcClientController* forwarding) {
   for (const auto [name, value] : caller.GetRequestMetadata()) {
-    // What was received may be more than what may be sent.
+    // Received metadata may exceed the limits for sending.
     if (flare::Metadata().Add(name, value).ok()) {
       forwarding->AddMetadata(name, value);
     }

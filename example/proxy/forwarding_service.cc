@@ -63,7 +63,7 @@ class ForwardedCall final : public Closure {
       : method_(method), caller_(caller), response_(response), done_(done) {}
   ~ForwardedCall() override = default;
 
-  // What the route can't carry is no fault of the caller's protocol.
+  // A failure of the route is no fault of the caller's protocol.
   std::string FailureText() const {
     const bool unsent = forwarding_.GetTimestampSent().time_since_epoch() ==
                         std::chrono::nanoseconds(0);

@@ -287,8 +287,8 @@ TEST_F(ForwardingTest, AStoppedProxyAnswersWhatItHasForwarded) {
   EXPECT_TRUE(client.AtEnd());
 }
 
-// The proxy has stopped, and all that it was made of is gone but for the calls
-// that it has abandoned.
+// The proxy has stopped, and all its parts are gone except the calls that it
+// has abandoned.
 TEST_F(ForwardingTest, AbandonedCallsCanEnd) {
   FLAGS_flare_rpc_propagate_deadline = false;  // Or they wouldn't be abandoned.
   RawServer late, broken;

@@ -1,4 +1,4 @@
-// For tests of what waits for a server that is slow to accept.
+// For tests of connections that wait for a server that is slow to accept.
 
 #ifndef EXAMPLE_PROXY_FULL_SERVER_H_
 #define EXAMPLE_PROXY_FULL_SERVER_H_

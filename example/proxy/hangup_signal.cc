@@ -1,5 +1,6 @@
 // A signal handler may do next to nothing: this one writes to an eventfd, which
-// a thread reads. Not a fiber in a blocking region: there may be few of those.
+// a thread reads. A fiber in a blocking region could wait long: there may be
+// few of those.
 
 #include "example/proxy/hangup_signal.h"
 
@@ -68,7 +69,7 @@ void Forget(int event) {
 
 HangupSignal::HangupSignal(std::function<void()> on_hangup)
     : on_hangup_(std::move(on_hangup)), event_(HangupEvent()) {
-  Forget(event_);  // What the last one has left.
+  Forget(event_);  // The rest of the last one.
   struct sigaction action = {};
   action.sa_handler = OnHangup;
   action.sa_flags = SA_RESTART | SA_ONSTACK;

@@ -41,7 +41,7 @@ TEST(HangupSignalDeathTest, WithoutAThreadTheProgramEnds) {
       "Can't wait for SIGHUP: can't start a thread: .*ulimit -u");
 }
 
-// What has been written to each of this process's eventfds and not been read.
+// The unread count of each of this process's eventfds.
 std::map<int, std::uint64_t> EventCounts() {
   std::map<int, std::uint64_t> counts;
   for (const auto& fd :
@@ -160,8 +160,8 @@ TEST_P(HangupSignalTest, WhatTheLastOneLeftIsForgotten) {
         if (runs++ == 0) unread = EventCounts()[event];
         ran.Set();
       });
-      // What was left is either still there, or has caused a run. That waits,
-      // and nobody reads meanwhile what we raise.
+      // The rest is either still there, or has caused a run. That waits, and
+      // nobody reads meanwhile the count that we raise.
       EXPECT_EQ(EventCounts()[event], 0U);
       ::raise(SIGHUP);
       raised.Set();

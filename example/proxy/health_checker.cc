@@ -12,9 +12,9 @@
 namespace example::proxy {
 namespace {
 
-// What a server that expects a PROXY header is sent: one that names nobody, as
-// the connection stands for no client. By the specification (2.2) it is LOCAL;
-// servers may refuse a PROXY of an unknown family.
+// The header for a server that expects a PROXY header: it names nobody, as the
+// connection has no client. By the specification (2.2) it is LOCAL; servers may
+// refuse a PROXY of an unknown family.
 std::string HeaderFor(ProxyProtocol protocol) {
   switch (protocol) {
     case ProxyProtocol::kV1:

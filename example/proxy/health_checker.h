@@ -46,8 +46,8 @@ class HealthChecker {
   HealthChecker(const HealthChecker&) = delete;
   HealthChecker& operator=(const HealthChecker&) = delete;
 
-  // From now on checks these, each by a fiber of its own, as `config` says.
-  // What is known of those that were checked before is kept. With Type::kNone
+  // From now on checks these, each by a fiber of its own, as `config` says. The
+  // results of those that were checked before are kept. With Type::kNone
   // nothing is checked, and all count as healthy. Not thread-safe with itself
   // and Stop(); blocks the fiber until running checks are broken off.
   void Update(const ProxyConfig& config,
@@ -59,7 +59,7 @@ class HealthChecker {
   struct Statistics {
     std::uint64_t checks = 0;
     std::uint64_t failures = 0;
-    std::string last_error;  // Of the last check; empty if it was good.
+    std::string last_error;  // The last check's; empty if it was good.
   };
   // All zero for those that aren't checked. Thread-safe; doesn't block.
   Statistics StatisticsOf(const Upstream& upstream) const;
@@ -73,7 +73,7 @@ class HealthChecker {
     // Its fiber's own.
     flare::rpc::CheckVerdict verdict;
     std::int64_t silent_from_ns = 0;  // The first of a row without an answer.
-    std::int64_t silent_for_ns = 0;   // What made it unhealthy.
+    std::int64_t silent_for_ns = 0;   // The silence that made it unhealthy.
     mutable flare::Spinlock lock;
     Statistics statistics FLARE_GUARDED_BY(lock);
   };

@@ -213,7 +213,7 @@ TEST_P(HealthTest, OnlyTheStatusLineIsLookedAt) {
   }
 }
 
-// What comes before the answer is none.
+// Responses before the answer don't count.
 TEST_P(HealthTest, InterimResponses) {
   const std::string early =
       "HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n";
@@ -317,7 +317,7 @@ TEST_P(HealthTest, CheckerFindsOutAndTells) {
     down.Listen();
     WaitForHealth(*upstreams[1], true);
 
-    // What was counted is kept; the new upstream is checked, too.
+    // The counts are kept; the new upstream is checked, too.
     const auto checks = checker.StatisticsOf(*upstreams[1]).checks;
     const DeadAddress third;
     auto more = upstreams;
@@ -335,7 +335,7 @@ TEST_P(HealthTest, CheckerFindsOutAndTells) {
   });
 }
 
-// Whoever could connect is proof that others can.
+// A successful connection is proof that others are possible.
 TEST_P(HealthTest, GoodChecksEndPauses) {
   CannedServer server(std::nullopt);
   ProxyConfig config;

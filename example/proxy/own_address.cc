@@ -29,7 +29,7 @@ bool IsWildcard(const Endpoint& address) {
   return address.host() == (address.family() == AF_INET ? "0.0.0.0" : "::");
 }
 
-// Who connects to a wildcard gets to this machine.
+// A connection to a wildcard address goes to this machine.
 Endpoint Reached(const Endpoint& address) {
   if (!IsWildcard(address)) return address;
   return address.family() == AF_INET

@@ -1,4 +1,4 @@
-// Whether a connection to an address would end at a listener of ours.
+// Whether a connection to an address would end at one of our listeners.
 
 #ifndef EXAMPLE_PROXY_OWN_ADDRESS_H_
 #define EXAMPLE_PROXY_OWN_ADDRESS_H_

@@ -15,7 +15,7 @@
 namespace example::proxy {
 namespace {
 
-// Those of `before` that stay are shared; what is known of them lives on.
+// Those of `before` that stay are shared; their state lives on.
 std::shared_ptr<const ServingState> MakeServingState(
     std::shared_ptr<const ProxyConfig> config, const ServingState* before) {
   std::vector<flare::RefPtr<Upstream>> upstreams;
@@ -122,7 +122,7 @@ flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
 flare::Expected<std::shared_ptr<flare::io::Acceptor>> Proxy::Listen(
     const ListenerConfig& listener, int backlog) {
   auto acceptor = flare::io::Acceptor::Listen(
-      // Each address is what it says: [::] and 0.0.0.0 may both be listed.
+      // Each address is taken literally: [::] and 0.0.0.0 may both be listed.
       listener.address, {.backlog = backlog, .ipv6_only = true},
       [this, where = listener.address](
           flare::io::UniqueFd fd, flare::Endpoint peer, std::size_t group) {

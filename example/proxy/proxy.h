@@ -45,7 +45,8 @@ class Proxy {
   static flare::Expected<std::unique_ptr<Proxy>> Start(
       const std::shared_ptr<const ProxyConfig>& config, OnSessionEnd on_end);
 
-  // Stops listening, cuts what is left and waits for its end. Blocks the fiber.
+  // Stops listening, cuts the remaining sessions and waits for their end.
+  // Blocks the fiber.
   ~Proxy();
 
   Proxy(const Proxy&) = delete;
@@ -81,7 +82,7 @@ class Proxy {
   // Where it listens, with real port numbers, in the configuration's order.
   std::vector<flare::Endpoint> listening() const;
   std::shared_ptr<const ProxyConfig> config() const;
-  // Of the current configuration, in its order.
+  // The upstreams of the current configuration, in its order.
   std::vector<flare::RefPtr<Upstream>> upstreams() const;
   ProxyStatistics statistics() const;
   // Sessions per scheduling group, now.

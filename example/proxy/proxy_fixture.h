@@ -1,4 +1,4 @@
-// What tests of the whole data path share: a proxy in several shapes of the
+// Shared by tests of the whole data path: a proxy in several shapes of the
 // runtime, servers behind it, and the reports of its sessions.
 
 #ifndef EXAMPLE_PROXY_PROXY_FIXTURE_H_
@@ -31,7 +31,7 @@
 
 namespace example::proxy {
 
-// A server that sends back what it gets.
+// A server that sends back its input.
 class EchoServer {
  public:
   explicit EchoServer(const flare::Endpoint& address) {

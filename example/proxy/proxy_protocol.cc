@@ -33,7 +33,7 @@ constexpr std::size_t kUnixPath = 108;
 
 ParsedProxyHeader Incomplete() { return {.outcome = Outcome::kIncomplete}; }
 
-// Splits off what stands before the next space.
+// Splits off the text before the next space.
 std::string_view NextWord(std::string_view* text) {
   const std::size_t end = text->find(' ');
   const std::string_view word = text->substr(0, end);
@@ -58,11 +58,11 @@ Endpoint MakeEndpoint(bool v6, std::string_view host, std::uint16_t port) {
             : flare::EndpointFromIpv4(host, port);
 }
 
-// `line` is what stands between "PROXY " and the line's end.
+// `line` is the text between "PROXY " and the line's end.
 ParsedProxyHeader ParseLineV1(std::string_view line, std::size_t size) {
   ParsedProxyHeader header{.outcome = Outcome::kComplete, .size = size};
   const std::string_view kind = NextWord(&line);
-  if (kind == "UNKNOWN") return header;  // The rest is to be ignored.
+  if (kind == "UNKNOWN") return header;  // Ignore the rest.
   if (kind != "TCP4" && kind != "TCP6") return {};
   const std::string_view source = NextWord(&line);
   const std::string_view destination = NextWord(&line);
@@ -152,7 +152,7 @@ ParsedProxyHeader ParseV2(std::string_view bytes) {
       header.source = ReadUnix(at);
       header.destination = ReadUnix(at + kUnixPath);
       break;
-    default:  // Of a kind that we don't know.
+    default:  // An unknown kind.
       break;
   }
   return header;

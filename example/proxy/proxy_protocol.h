@@ -1,5 +1,5 @@
 // The PROXY protocol, versions 1 (text) and 2 (binary): a header in front of a
-// connection's bytes that says who the client behind a proxy is.
+// connection's bytes that names the client behind a proxy.
 // https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt
 //
 //   const ParsedProxyHeader header = ParseProxyHeader(received);

@@ -86,7 +86,7 @@ TEST(ProxyProtocolTest, UnknownAndLocalNameNobody) {
       "PROXY UNKNOWN\r\n",
       "PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n",
       std::string(kV2) + "\x20\x00\x00\x00"s,
-      // LOCAL: addresses are to be ignored.
+      // LOCAL: addresses are ignored.
       std::string(kV2) + "\x20\x11\x00\x0c\1\2\3\4\1\2\3\4\1\2\1\2"s,
       // A family of tomorrow.
       std::string(kV2) + "\x21\x41\x00\x02zz"s,
@@ -143,8 +143,8 @@ TEST(ProxyProtocolTest, RulesThatAreBroken) {
   }
 }
 
-// Nothing is read beyond the end (which the address sanitizer would see), and
-// what is complete lies within what was given.
+// Nothing is read beyond the end (which the address sanitizer would see), and a
+// complete header lies within the input.
 TEST(ProxyProtocolTest, NoiseIsHarmless) {
   std::mt19937 random(42);
   for (int i = 0; i < 200'000; ++i) {

@@ -213,7 +213,7 @@ TEST_P(ProxyReloadTest, Churn) {
   }
 }
 
-// What takes time, in one shape only.
+// Tests that take time, in one shape only.
 class ProxyTimeTest : public ProxyTest {};
 INSTANTIATE_TEST_SUITE_P(Shapes, ProxyTimeTest,
                          ::testing::Values(flare::fiber::testing::RuntimeShape{

@@ -25,13 +25,14 @@
 namespace example::proxy {
 namespace {
 
-// What one read takes at most: the first as a rule, since for streams and large
+// The most bytes of one read: the first as a rule, since for streams and large
 // messages both more and less cost more, the second in a direction where all
 // that comes at once fits into it (docs/decisions/0007).
 constexpr std::size_t kPieceSize = 32 << 10;
 constexpr std::size_t kLargePieceSize = 128 << 10;
 
-// What one run may pass on in one direction before others get their turn.
+// The bytes that one run may pass on in one direction before others get their
+// turn.
 constexpr std::size_t kBudget = 256 << 10;
 
 // Splicing no longer pays when so many times in a row less than a read's worth
@@ -108,7 +109,7 @@ void Relay::Note(Side side, std::uint32_t events) {
     }
   }
   if ((events & EPOLLERR) != 0) broken_ = true;
-  // Whoever is still to be read from tells by that what is wrong with it.
+  // The next read from a side that isn't at its end tells the error.
   if ((events & EPOLLERR) != 0 && from.source_ended && !to.done) {
     const int error = flare::io::TakeSocketError(to.sink);
     if (error != 0) BreakSink(Other(side), error);
@@ -206,8 +207,8 @@ std::size_t Relay::FillPipe(Side from) {
     return received;
   }
   if (n == 0 || errno == EINVAL || (errno == EAGAIN && flow.hang_up)) {
-    // Not for this kind of socket, or what looks like the end and may be urgent
-    // data in front: recv() tells.
+    // Either splicing isn't for this kind of socket, or the apparent end is
+    // urgent data in front: recv() tells.
     flow.pipe.reset();
     flow.may_splice = false;
   } else {
@@ -292,7 +293,7 @@ void Relay::SendPending(Side from) {
   while (!flow.pending.empty() && !flow.blocked) {
     std::string_view slice = flow.pending.FirstContiguous();
     // A record of TLS for each block would be many. And no less may be given
-    // than what a write before has begun with.
+    // than at the begin of an unfinished write.
     if (flow.sink_tls != nullptr && slice.size() < flow.pending.size()) {
       slice = {Scratch(), flow.pending.CopyTo(Scratch(), kTlsPieceSize)};
     }
@@ -356,7 +357,7 @@ void Relay::BreakSink(Side from, int error) {
   broken_ = true;
   flow.done = true;  // [RE4]
   DropPending(from);
-  // What it had sent before is still to be had.
+  // Its earlier bytes can still be read.
   Flow& back = flows_[broken];
   back.readable = back.hang_up = true;
 }
@@ -375,7 +376,7 @@ void Relay::DropPending(Side from) {
   flows_[from].pipe.reset();
 }
 
-// The first that breaks is to blame for what follows.
+// The first that breaks is to blame for the rest.
 void Relay::Blame(Side side, int error) {
   if (result_.end != Result::End::kFinished) return;
   result_.end =

@@ -11,18 +11,18 @@
 //     case Relay::Outcome::kEnded: ... relay.result();  // Close both.
 //   }
 //
-// What is read from one side is written to the other at once, from a buffer
-// that all relays of a thread share. Memory is used only for what a slow side
+// Bytes read from one side are written to the other at once, from a buffer that
+// all relays of a thread share. Memory is used only for bytes that a slow side
 // doesn't take, up to the high watermark in each direction; then the other side
 // isn't read from until the low watermark is reached. In the ordinary case a
 // message costs one recv and one send. Long streams are spliced instead
-// (splice_pipe.h), which wants SIGPIPE to be ignored.
+// (splice_pipe.h), which requires that SIGPIPE is ignored.
 //
 // The end of one direction is passed on as such (half-close), after all bytes
-// before it. When a connection breaks, what it had sent before is still
-// delivered if the other side takes it, and that is then to be reset. While the
-// other side takes nothing the relay doesn't end: broken() tells, and GiveUp()
-// ends it.
+// before it. When a connection breaks, its earlier bytes are still delivered if
+// the other side takes them, and that side must then be reset. While the other
+// side takes nothing the relay doesn't end: broken() tells, and GiveUp() ends
+// it.
 //
 // A side may speak TLS: its bytes then go through a flare::io::Transport, and
 // none are spliced. The end of its direction is close_notify. An end without
@@ -58,7 +58,7 @@ class Relay {
     // a pause, until they come in small pieces.
     CopyMode copy_mode = CopyMode::kAuto;
     std::size_t splice_after = 1 << 20;
-    // What a side speaks in place of plain TCP, after its handshake. They stay
+    // A side's transport in place of plain TCP, after its handshake. They stay
     // the caller's. Null: nothing.
     flare::io::Transport* client_tls = nullptr;
     flare::io::Transport* upstream_tls = nullptr;
@@ -74,9 +74,9 @@ class Relay {
     // kFinished: both directions have ended in order, or the relay goes on.
     enum class End { kFinished, kClientBroke, kUpstreamBroke };
     End end = End::kFinished;
-    int error = 0;  // errno of what broke.
-    // Whether the side that didn't break is to be closed by a reset, since it
-    // hasn't been told a proper end.
+    int error = 0;  // errno of the side that broke.
+    // Whether to close the side that didn't break by a reset, since it hasn't
+    // been told a proper end.
     bool reset_other = false;
   };
 
@@ -91,8 +91,8 @@ class Relay {
   // the first Run().
   void SendFirst(Side side, std::string_view bytes);
 
-  // Bytes that `side` has sent and that were read by somebody else. As above,
-  // but counted.
+  // Bytes that `side` has sent and that were read by somebody else. Sent before
+  // anything else; counted. Before the first Run().
   void AddReceived(Side side, std::string_view bytes);
 
   // Reads and writes what can be. Takes EPOLL* bits of edge-triggered events,
@@ -141,7 +141,7 @@ class Relay {
     bool source_ended = false;
     bool source_broke = false;
     bool done = false;           // Nothing more will be passed on.
-    std::size_t uncounted = 0;   // Of `pending`, the first bytes.
+    std::size_t uncounted = 0;   // The first bytes of `pending`.
     std::uint64_t bytes = 0;     // Passed on.
     flare::Buffer pending = {};  // Read, and not taken by the sink.
     // While it is spliced; then `pending` is empty.

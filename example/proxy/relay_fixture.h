@@ -1,4 +1,4 @@
-// What tests of Relay share: one between two plain sockets.
+// Shared by tests of Relay: one between two plain sockets.
 
 #ifndef EXAMPLE_PROXY_RELAY_FIXTURE_H_
 #define EXAMPLE_PROXY_RELAY_FIXTURE_H_
@@ -60,7 +60,7 @@ class RelayTest : public ::testing::TestWithParam<SocketKind> {
   // Serves events until `done()`, or the relay has ended.
   template <class Done>
   void RunUntil(Done done) {
-    bool more = true;  // What there was before the sockets were watched.
+    bool more = true;  // Input from before the sockets were watched.
     while (!ended_ && !done()) {
       std::array<epoll_event, 2> events;
       const int n =
@@ -93,7 +93,7 @@ class RelayTest : public ::testing::TestWithParam<SocketKind> {
       if (ended_ || (n == 0 && outcome == Relay::Outcome::kWaiting)) return;
     }
   }
-  // What the proxy does at the end.
+  // The proxy's end.
   void CloseOurs() {
     const Relay::Result& result = relay_->result();
     if (result.reset_other) {

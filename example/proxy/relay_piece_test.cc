@@ -35,7 +35,7 @@ SocketPair NonBlockingPair(int type) {
   return {.ours = UniqueFd(fds[0]), .peer = UniqueFd(fds[1])};
 }
 
-// The upstream's socket keeps what is written at once together, so that we see
+// The upstream's socket keeps the bytes of one write together, so that we see
 // the pieces.
 class RelayPieceTest : public ::testing::Test {
  protected:
@@ -52,7 +52,7 @@ class RelayPieceTest : public ::testing::Test {
     return Pieces();
   }
 
-  // What has arrived.
+  // The pieces that have arrived.
   std::vector<std::size_t> Pieces() {
     std::vector<std::size_t> sizes;
     std::string buffer(kLargePiece + 1, '\0');

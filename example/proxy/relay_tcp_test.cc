@@ -1,4 +1,4 @@
-// What a relay makes of resets and urgent data.
+// A relay's handling of resets and urgent data.
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -66,8 +66,8 @@ TEST_P(TcpRelayTest, ResetAfterTheEndOfInputIsNoticed) {
   EXPECT_NE(relay_->result().error, 0);
 }
 
-// While it isn't read from, a client that resets is noticed once what it had
-// sent has been delivered.
+// While it isn't read from, a client that resets is noticed once its bytes have
+// been delivered.
 TEST_P(TcpRelayTest, ResetByASenderThatHadBeenStopped) {
   Open({.high_watermark = 10'000, .low_watermark = 1'000}, 4096);
   ASSERT_EQ(::fcntl(client_.peer.get(), F_SETFL, O_NONBLOCK), 0);

@@ -1,5 +1,5 @@
 // A relay whose sides speak TLS: a scripted one, so that each refusal of the
-// socket can be had. e2e/tls_e2e_test.py has OpenSSL's.
+// socket can be caused. e2e/tls_e2e_test.py has OpenSSL's.
 
 #include <sys/epoll.h>
 #include <sys/uio.h>

@@ -1,4 +1,4 @@
-// For tests of what is routed by name: routes to the methods of TestService.
+// For tests of routing by name: routes to the methods of TestService.
 #ifndef EXAMPLE_PROXY_ROUTES_TESTING_H_
 #define EXAMPLE_PROXY_ROUTES_TESTING_H_
 

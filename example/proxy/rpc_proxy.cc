@@ -88,7 +88,7 @@ bool NeedsDescriptors(std::string_view protocol_or_uri) {
 }
 
 std::vector<std::string> ProtocolsFromFlags() {
-  // What callers may speak by default is everything that can be passed on.
+  // By default callers may speak every protocol that can be passed on.
   const bool leave_out =
       FLAGS_descriptors.empty() &&
       gflags::GetCommandLineFlagInfoOrDie("protocols").is_default;
@@ -100,7 +100,7 @@ std::vector<std::string> ProtocolsFromFlags() {
   return protocols;
 }
 
-// What is known without descriptors: methods with messages of any bytes.
+// The methods without descriptors: they are methods with messages of any bytes.
 flare::Expected<RoutedMethods, flare::Status> OpaqueMethods(
     const RpcRoutes& routes, std::vector<std::string> spoken) {
   for (const auto& [pattern, uri] : routes) spoken.push_back(uri);
@@ -205,7 +205,8 @@ int Entry(int argc, char** argv) {
   if (!tls) return RefuseFlags(tls.error().message());
   flare::Server::Options options;
   options.tls = *std::move(tls);
-  // Callers may speak what they were told, and see the inside only with "http".
+  // Callers may speak the announced protocols, and see the inside only with
+  // "http".
   if (std::find(protocols.begin(), protocols.end(), "http") ==
       protocols.end()) {
     options.no_builtin_pages = true;

@@ -51,8 +51,8 @@ Status BadRoute(std::string_view route, const std::string& what) {
   return Status(EINVAL, "route '" + std::string(route) + "': " + what);
 }
 
-// Limits that methods have in their .proto files are those of one server, none
-// for the sum of what passes through here to several; servers keep them.
+// Limits that methods have in their .proto files are those of one server, not
+// of the sum of calls that pass through here to several; servers keep them.
 void ClearMethodOptions(FileDescriptorProto* proto) {
   for (auto& service : *proto->mutable_service()) {
     for (auto& method : *service.mutable_method()) method.clear_options();

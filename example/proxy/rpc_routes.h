@@ -2,10 +2,10 @@
 //
 // A route is "pattern=channel": the pattern a method ("pkg.Service.Method"), a
 // service ("pkg.Service") or "*", the channel a URI as RpcChannel takes. The
-// more precise pattern wins. What a pattern may name is told by descriptors,
-// as protoc --descriptor_set_out writes them; without them, each method has a
-// route of its own, and its messages are passed on as they are, which all
-// protocols but those of JSON and text can do.
+// more precise pattern wins. Descriptors tell the names that a pattern may
+// have, as protoc --descriptor_set_out writes them; without them, each method
+// has a route of its own, and its messages are passed on as they are, which all
+// protocols except those of JSON and text can do.
 
 #ifndef EXAMPLE_PROXY_RPC_ROUTES_H_
 #define EXAMPLE_PROXY_RPC_ROUTES_H_
@@ -32,14 +32,14 @@ using RpcRoutes = std::vector<std::pair<std::string, std::string>>;
 // be read, or the pattern that is there twice.
 flare::Expected<RpcRoutes, flare::Status> ParseRpcRoutes(std::string_view text);
 
-// What protoc --include_imports --descriptor_set_out=`path` has written. Fails
-// if the file can't be read or isn't one. Blocks the thread.
+// The output of protoc --include_imports --descriptor_set_out=`path`. Fails if
+// the file can't be read or isn't one. Blocks the thread.
 flare::Expected<google::protobuf::FileDescriptorSet, flare::Status>
 ReadDescriptorSet(const std::string& path);
 
-// A file that declares the methods which `routes` name, all of messages
-// without fields: what they hold is kept as unknown fields. Fails if a pattern
-// is no method's name.
+// A file that declares the methods which `routes` name, all of messages without
+// fields: their content is kept as unknown fields. Fails if a pattern is no
+// method's name.
 flare::Expected<google::protobuf::FileDescriptorSet, flare::Status>
 DeclareOpaqueMethods(const RpcRoutes& routes);
 

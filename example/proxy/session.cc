@@ -165,8 +165,8 @@ void Session::Run() {
     return Finish();
   }
   std::uint32_t expected = kQueued;
-  // release: pairs with the acquire in Signal of who queues it next [SE1].
-  // relaxed: on failure nothing is read; Run() takes what has come.
+  // release: pairs with the acquire in Signal of the thread that queues it next
+  // [SE1]. relaxed: on failure nothing is read; Run() takes the new events.
   if (run_again_ ||
       !events_.compare_exchange_strong(expected, 0, std::memory_order_release,
                                        std::memory_order_relaxed)) {
@@ -228,7 +228,7 @@ void Session::SetDeadline(std::int64_t deadline_ns) {
 
 void Session::OnTime() {
   const std::int64_t now = NowNs();
-  if (now < deadline_ns_) return;  // Of an earlier deadline.
+  if (now < deadline_ns_) return;  // Fired for an earlier deadline.
   switch (phase_) {
     case Phase::kHeader:
       return EndAs(SessionEnd::kBadHeader, ETIMEDOUT);
@@ -254,8 +254,8 @@ std::int64_t Session::RelayPatienceNs() const {
 }
 
 void Session::OnRelayTime(std::int64_t now) {
-  // Armed once per idle_timeout, not once per message: what has passed
-  // meanwhile only moves the deadline.
+  // Armed once per idle_timeout, not once per message: bytes that pass
+  // meanwhile only move the deadline.
   const std::int64_t patience_ns = RelayPatienceNs();
   if (patience_ns == 0) return;  // Connecting's.
   const std::int64_t end = SaturatingAdd(last_activity_ns_, patience_ns);
@@ -328,7 +328,7 @@ void Session::EndAs(SessionEnd end, int error) {
   report_.error = error;
 }
 
-// What was received and not passed on is lost: both are told by a reset.
+// Bytes received and not passed on are lost: a reset tells both sides.
 void Session::EndForWantOfMemory() {
   flare::io::SetResetOnClose(client_->fd());
   if (upstream_) flare::io::SetResetOnClose(upstream_->fd());
@@ -356,7 +356,7 @@ void Session::Finish() {
     AccountBytes();
     report_.bytes_to_upstream = relay_->bytes_to(Relay::kUpstream);
     report_.bytes_to_client = relay_->bytes_to(Relay::kClient);
-    // Who is not told all must not take it for the end.
+    // A side that misses bytes must not take it for the end.
     if (relay_->pending_to(Relay::kUpstream) != 0) {
       flare::io::SetResetOnClose(upstream_->fd());
     }

@@ -3,9 +3,9 @@
 // and watches the time.
 //
 // Both sockets are watched by the poller of one scheduling group. Events are
-// collected in one word; whoever finds it empty queues the session, which is a
-// task: it runs at most once at a time, on any worker, and suspends nothing.
-// An event that comes while it runs queues it again.
+// collected in one word; the thread that finds it empty queues the session,
+// which is a task: it runs at most once at a time, on any worker, and suspends
+// nothing. An event that comes while it runs queues it again.
 
 #ifndef EXAMPLE_PROXY_SESSION_H_
 #define EXAMPLE_PROXY_SESSION_H_
@@ -38,7 +38,8 @@
 
 namespace example::proxy {
 
-// What sessions that begin at a time have in common. A reload makes a new one.
+// The common state of sessions that begin between two reloads. A reload makes a
+// new one.
 struct ServingState {
   // The servers of settings->upstreams, in that order.
   ServingState(std::shared_ptr<const ProxyConfig> settings,
@@ -90,7 +91,7 @@ class Session final : public flare::RefCounted<Session>,
   struct SessionTimer : flare::fiber::Timer {
     Session* session = nullptr;
   };
-  // Of the handshake with the client, at the CPU [SE4].
+  // The turn of the handshake with the client, at the CPU [SE4].
   enum class Turn { kNone, kAwaited, kHeld };
   struct OwnHandshake final : flare::io::Handshakes::Entry {
     void OnTurn() override;

@@ -1,5 +1,5 @@
-// What a session does before bytes can pass: the client's PROXY header, TLS
-// with the client, and connecting to one upstream after the other.
+// A session's steps before bytes can pass: the client's PROXY header, TLS with
+// the client, and connecting to one upstream after the other.
 #include <sys/socket.h>
 
 #include <algorithm>

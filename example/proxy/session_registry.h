@@ -1,5 +1,5 @@
-// The sessions that there are: how many in which scheduling group, what they
-// have done, and how to get at all of them.
+// All sessions: their number in each scheduling group, their statistics, and a
+// way to reach all of them.
 
 #ifndef EXAMPLE_PROXY_SESSION_REGISTRY_H_
 #define EXAMPLE_PROXY_SESSION_REGISTRY_H_

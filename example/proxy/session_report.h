@@ -1,4 +1,4 @@
-// What the proxy tells about its clients: one by one, and in numbers.
+// The proxy's reports about its clients: one by one, and in numbers.
 
 #ifndef EXAMPLE_PROXY_SESSION_REPORT_H_
 #define EXAMPLE_PROXY_SESSION_REPORT_H_
@@ -31,16 +31,16 @@ enum class SessionEnd {
 // "finished", "client-aborted", ...: for logs.
 std::string_view ToString(SessionEnd end);
 
-// What became of a client.
+// The fate of a client.
 struct SessionReport {
-  flare::Endpoint client;    // Who has connected to us,
-  flare::Endpoint source;    // and who its PROXY header says it is, else same.
+  flare::Endpoint client;    // The client's address,
+  flare::Endpoint source;    // and the one in its PROXY header, else same.
   flare::Endpoint listener;  // Where.
   // The last one that was tried; null: none was.
   flare::RefPtr<Upstream> upstream;
   int attempts = 0;  // Upstreams tried.
   SessionEnd end = SessionEnd::kFinished;
-  int error = 0;  // errno of what broke; 0 if nothing did.
+  int error = 0;  // errno of the broken side; 0 if none broke.
   std::uint64_t bytes_to_upstream = 0;  // Delivered to the kernel; without
   std::uint64_t bytes_to_client = 0;    // PROXY headers.
   std::int64_t accepted_ns = 0;         // NowNs() time.

@@ -19,8 +19,8 @@
 
 namespace example::proxy {
 
-// Of `events_`: the lower six bits of a side's EPOLL* events, EPOLLRDHUP moved
-// to the last of them, for the client and the upstream; and our own.
+// Bits of `events_`: the lower six bits of a side's EPOLL* events, EPOLLRDHUP
+// moved to the last of them, for the client and the upstream; and our own.
 inline constexpr std::uint32_t kEventMask = 0x3f;
 inline constexpr std::uint32_t kMovedRdhup = 0x20;
 inline constexpr unsigned kClientShift = 0;
@@ -82,7 +82,7 @@ class Session::Side final : public flare::io::Descriptor {
   bool registered_ = false;
 };
 
-// Of either socket.
+// For either socket.
 inline void SetSocketOptions(int fd, const ProxyConfig& config) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
       config.tcp_user_timeout);

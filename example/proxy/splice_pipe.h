@@ -31,8 +31,8 @@ class SplicePipe {
   // errno like recv(); but that little came doesn't mean that this was all.
   ssize_t FillFrom(int source);
 
-  // Gives `sink`, a non-blocking socket, what it takes. Returns and sets errno
-  // like send(). Raises SIGPIPE if that isn't ignored.
+  // Gives `sink`, a non-blocking socket, as much as it takes. Returns and sets
+  // errno like send(). Raises SIGPIPE if that isn't ignored.
   ssize_t DrainTo(int sink);
 
  private:

@@ -1,5 +1,5 @@
-// What a proxy says about itself: as a line for the log, as text, as JSON.
-// docs/proxy.md describes the figures.
+// A proxy's statistics: as a line for the log, as text, as JSON. docs/proxy.md
+// describes the figures.
 
 #ifndef EXAMPLE_PROXY_STATISTICS_H_
 #define EXAMPLE_PROXY_STATISTICS_H_

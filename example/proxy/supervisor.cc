@@ -35,9 +35,9 @@ std::string WhereOf(const ProxyConfig& config, const std::string& field) {
   return it == config.where.end() ? "the default of " + field : it->second;
 }
 
-// Two sockets for each client; for each event loop what it takes by itself and
-// a socket that listens, for each address and the pages; one for each check of
-// health; and what the program itself uses. Pipes (copy_mode) come on top.
+// Two sockets for each client; for each event loop its own ones and a socket
+// that listens, for each address and the pages; one for each check of health;
+// and the program's own. Pipes (copy_mode) come on top.
 std::size_t DescriptorsFor(const ProxyConfig& config) {
   return 2 * config.max_connections +
          flare::fiber::GetSchedulingGroupCount() *
@@ -62,7 +62,7 @@ void ProvideDescriptors(const ProxyConfig& config) {
   flare::io::ReserveDescriptors(needed);  // The runtime's may be less.
 }
 
-// What to do where an access log can't be opened, unless its text says that.
+// Advice where an access log can't be opened, unless its text says that.
 const char* AdviceOnAccessLog(int error) {
   switch (error) {
     case EAGAIN:
@@ -168,7 +168,7 @@ void Supervisor::Reload() {
   flare::ScopedLock guard(control_);
   if (!proxy_ || quit_.stop_requested()) return;
   auto config = LoadConfig(source_, quit_.get_token());
-  if (quit_.stop_requested()) return;  // What it says comes too late.
+  if (quit_.stop_requested()) return;  // Its result comes too late.
   const Status status =
       config ? Apply(std::make_shared<const ProxyConfig>(std::move(*config)))
              : config.error();
@@ -179,7 +179,7 @@ void Supervisor::Reload() {
     LOG(INFO) << "Reloaded; this is configuration " << now << ".";
   } else {
     LOG(ERROR) << "Not reloaded, going on as before: " << why;
-    // Whoever has renamed the file shall have it closed all the same.
+    // The file was renamed, so it is closed all the same.
     const Status reopened = flare::fiber::RunBlocking(
         [&] { return access_log_.Open(proxy_->config()->access_log); });
     if (!reopened.ok()) LOG(ERROR) << flare::OneLine(reopened.message());

@@ -35,15 +35,15 @@ class Supervisor {
  public:
   // `source` is what Reload() reads.
   explicit Supervisor(ConfigSource source);
-  // Ends everything, cutting what is left. Blocks the fiber.
+  // Ends everything, cutting the remaining sessions. Blocks the fiber.
   ~Supervisor();
 
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
   // Opens the access log and the pages, begins to listen and to check; SIGHUP
-  // means Reload() from here on. Once, on a fiber. The error names the setting
-  // that can't be had, and what to do; EAGAIN: there are too few threads;
+  // means Reload() from here on. Once, on a fiber. The error names the
+  // impossible setting, and the remedy; EAGAIN: there are too few threads;
   // EMFILE, ENFILE, ENOBUFS, ENOMEM: too few descriptors or too little memory
   // (EIO where the pages can't be opened, whatever they lack).
   flare::Status Start(const ProxyConfig& config);
@@ -53,9 +53,9 @@ class Supervisor {
   // some had to be cut.
   int ServeUntilQuitSignal();
 
-  // Reads the configuration again and applies it; opens the access log anew.
-  // What went wrong is logged and counted, and all stays as it was. Blocks the
-  // fiber. Thread-safe; no effect while draining, which breaks it off.
+  // Reads the configuration again and applies it; opens the access log anew. A
+  // failure is logged and counted, and all stays as it was. Blocks the fiber.
+  // Thread-safe; no effect while draining, which breaks it off.
   void Reload();
 
   // Stops accepting and waits for the sessions, at most `drain_deadline`; cuts
@@ -84,11 +84,11 @@ class Supervisor {
   // One of Start, Reload and Drain at a time.
   flare::fiber::Mutex control_;
   std::unique_ptr<HangupSignal> hangup_;
-  std::stop_source quit_;  // Nothing is to be reloaded any more.
+  std::stop_source quit_;  // No reload may begin any more.
   std::chrono::nanoseconds ticker_interval_{0};
   std::stop_source ticker_stop_;
   flare::Fiber ticker_;
-  Snapshot last_line_;  // What the lines so far are about; the ticker's.
+  Snapshot last_line_;  // The snapshot of the last line; the ticker's.
 
   std::atomic<bool> draining_{false};
   std::atomic<std::uint64_t> generation_{1};

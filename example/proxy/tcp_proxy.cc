@@ -34,8 +34,8 @@ namespace {
 
 constexpr int kBadConfiguration = kBadFlags;
 
-// Of a start that failed. The settings may be right where the system has too
-// few threads or descriptors, or too little memory.
+// The exit status of a failed start. The settings may be right where the system
+// has too few threads or descriptors, or too little memory.
 int ExitStatusOf(const flare::Status& error) {
   switch (error.code()) {
     case EAGAIN:  // Threads.

@@ -24,7 +24,7 @@ std::uint64_t HashOf(std::string_view text) {
   return flare::MixBits(hash);
 }
 
-// How much an upstream is to be preferred; less is better.
+// An upstream's rank; less is better.
 int Rank(const Upstream& upstream, std::int64_t now_ns) {
   if (!upstream.healthy()) return 2;
   return upstream.paused(now_ns) ? 1 : 0;
@@ -205,7 +205,7 @@ Upstream* UpstreamSet::ChooseByHash(std::span<Upstream* const> candidates,
       return upstream;
     }
   }
-  return candidates.front();  // Not reached: each upstream has points.
+  return candidates.front();  // Never comes here: each upstream has points.
 }
 
 }  // namespace example::proxy

@@ -8,8 +8,8 @@
 //   }
 //
 // Upstreams are shared by the sets that one reload after the other makes, so
-// that what is known about a server survives, and by the connections to it, so
-// that one that was removed goes on until the last of these has ended.
+// that the state of a server survives, and by the connections to it, so that
+// one that was removed goes on until the last of these has ended.
 
 #ifndef EXAMPLE_PROXY_UPSTREAM_H_
 #define EXAMPLE_PROXY_UPSTREAM_H_
@@ -146,8 +146,8 @@ class UpstreamSet {
   const std::size_t max_connections_;
   std::vector<RingPoint> ring_;  // Ascending; kSourceHash only.
   mutable std::atomic<std::uint64_t> turn_{0};
-  // Of further attempts. One that always fails would otherwise take a turn from
-  // the next one each time.
+  // The turn of further attempts. One that always fails would otherwise take a
+  // turn from the next one each time.
   mutable std::atomic<std::uint64_t> retry_turn_{0};
 };
 

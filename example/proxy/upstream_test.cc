@@ -36,7 +36,7 @@ Endpoint Client(int i) {
                                   std::to_string(1024 + i));
 }
 
-// Who gets `n` clients, by name.
+// The upstreams of `n` clients, by name.
 std::map<std::string, int> Deal(const UpstreamSet& set, int n) {
   std::map<std::string, int> shares;
   for (int i = 0; i < n; ++i) {

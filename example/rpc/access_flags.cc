@@ -47,7 +47,7 @@ flare::Expected<std::vector<KnownCaller>, flare::Status> ReadTokens(
     const std::string_view token =
         blank == line.npos ? "" : flare::Trim(line.substr(blank));
     if (token.empty() || token.find(' ') != token.npos) {
-      // Not the line: it may have a token.
+      // The line isn't quoted: it may have a token.
       return flare::Status(EINVAL, file + ':' + std::to_string(number) +
                                        ": a line is \"NAME TOKEN\", or begins "
                                        "with #");

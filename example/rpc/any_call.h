@@ -18,7 +18,8 @@ namespace example {
 // A method, with the requests and the metadata of each call.
 struct AnyMethod {
   std::unique_ptr<MethodSource> source;
-  const google::protobuf::MethodDescriptor* method = nullptr;  // Of `source`.
+  // A method of `source`.
+  const google::protobuf::MethodDescriptor* method = nullptr;
   Messages requests;  // Just one if the method's client doesn't stream.
   flare::Metadata metadata;
 

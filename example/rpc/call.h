@@ -37,12 +37,12 @@ class Call {
   // These are of a call that has ended. 0: it was answered.
   virtual int status() const = 0;
   virtual std::string error() const = 0;
-  // Of a failure: is it the service's own answer, and no sign that it can't be
+  // For a failure: is it the service's own answer, and no sign that it can't be
   // reached?
   virtual bool FailedByService() const = 0;
   // Did the reply hold what the request did?
   virtual bool ReplyIsEcho() const = 0;
-  // Of a streaming call.
+  // For a streaming call.
   virtual MessageCounts messages() const { return {}; }
 };
 

@@ -1,5 +1,5 @@
-// What is drawn for each call of a load: whether it is of the tail, and the
-// size of its body.
+// The draws for each call of a load: whether it is of the tail, and the size of
+// its body.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ using Failures = std::map<int, std::uint64_t>;
 
 class CallDrawsTest : public EchoLoadTest {};
 
-// What the requests of a load say.
+// The requests of a load.
 class Requests {
  public:
   void Add(const protobuf_echo::EchoRequest& request) {

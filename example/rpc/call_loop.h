@@ -1,5 +1,5 @@
-// A caller without a stack: the end of one call starts the next. What press
-// uses unless told otherwise, because it costs least.
+// A caller without a stack: the end of one call starts the next. press uses it
+// by default, because it costs least.
 
 #ifndef EXAMPLE_RPC_CALL_LOOP_H_
 #define EXAMPLE_RPC_CALL_LOOP_H_
@@ -17,9 +17,9 @@
 namespace example {
 
 // After Start() exactly one thing is under way at any time: the task that
-// starts or wakes the loop, its timer, or its call. Whoever completes that
-// owns the loop, so it needs no lock; the last owner counts `running` down and
-// doesn't touch the loop again.
+// starts or wakes the loop, its timer, or its call. The thread that completes
+// that owns the loop, so it needs no lock; the last owner counts `running` down
+// and doesn't touch the loop again.
 class CallLoop final : public Caller,
                        private google::protobuf::Closure,
                        private flare::fiber::Task,

@@ -29,9 +29,9 @@ struct MessageCounts {
 
 // A plain value.
 struct CallStatistics {
-  flare::Histogram latency_ns;            // Of calls that succeeded.
+  flare::Histogram latency_ns;            // For calls that succeeded.
   std::map<int, std::uint64_t> failures;  // By status.
-  MessageCounts messages;                 // Of streams that succeeded.
+  MessageCounts messages;                 // For streams that succeeded.
 
   std::uint64_t successes() const { return latency_ns.count(); }
   std::uint64_t failure_count() const;
@@ -39,8 +39,8 @@ struct CallStatistics {
   void Merge(const CallStatistics& other);
 };
 
-// Thread-safe. Recording takes a lock that only this thread uses, but for the
-// moment in which Take() looks; nothing is lost and nothing counted twice.
+// Thread-safe. Recording takes a lock that only this thread uses, except when
+// Take() looks; nothing is lost and nothing counted twice.
 class CallRecorder {
  public:
   void Succeeded(std::int64_t latency_ns);
@@ -48,7 +48,7 @@ class CallRecorder {
   // After Succeeded(), of a streaming call.
   void HadMessages(const MessageCounts& messages);
 
-  // Returns what was recorded since the last call, and forgets it.
+  // Returns the records since the last call, and forgets them.
   CallStatistics Take();
 
  private:

@@ -43,7 +43,7 @@ TEST(CallRecorder, CountsMessages) {
   EXPECT_EQ(taken.messages.sent, 3u);
   EXPECT_EQ(taken.messages.received, 3u);
   EXPECT_EQ(taken.messages.total(), 6u);
-  // Of a call that was taken between the two.
+  // From a call that was taken between the two.
   recorder.HadMessages({.sent = 0, .received = 7});
   taken.Merge(recorder.Take());
   EXPECT_EQ(taken.messages.received, 10u);

@@ -71,7 +71,7 @@ bool CallSequence::Next(std::int64_t now_ns) {
   if (!claim) return false;
   claim_ = *claim;
   const LoadOptions& options = load_.options;
-  // Of the upper 53 bits, which a double holds.
+  // Draws from the upper 53 bits, which a double holds.
   plan_.tail =
       options.tail_ratio > 0 &&
       static_cast<double>(Random() >> 11) * 0x1p-53 < options.tail_ratio;

@@ -1,6 +1,5 @@
-// One caller's calls, one after the other: when the next is to be sent and
-// what it is like, and what became of it. Whoever drives it only has to wait
-// and to send:
+// One caller's calls, one after the other: when to send the next one, its plan,
+// and its outcome. Its driver only has to wait and to send:
 //
 //   while (calls.Next(NowNs())) {
 //     ...wait until calls.send_at()...
@@ -42,7 +41,7 @@ class CallerCount {
 
   // A caller's last act.
   void OneEnded() {
-    // acq_rel: the last one publishes what all have done, to who waits.
+    // acq_rel: the last one publishes the work of all to the waiter.
     if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     ended_ns_ = flare::NowNs();
     all_ended_.Set();
@@ -66,7 +65,7 @@ class CallerCount {
   flare::fiber::Event all_ended_;
 };
 
-// What all callers of a load have in common.
+// The common state of all callers of a load.
 struct Load {
   const LoadOptions& options;
   Schedule* schedule;
@@ -86,15 +85,15 @@ class CallSequence {
 
   // Claims the next call. False: there is none left.
   bool Next(std::int64_t now_ns);
-  // When it is to be sent: when it is due, or later after failures. Waiting
-  // ends when GivesUp() does.
+  // When to send it: when it is due, or later after failures. Waiting ends when
+  // GivesUp() does.
   std::int64_t send_at() const;
   // True: what Next() has claimed is not to be sent any more, and that is noted
   // if it was due. The last call of the sequence.
   [[nodiscard]] bool GivesUp() const;
   // As Call::Start().
   void Send(std::int64_t now_ns, google::protobuf::Closure* done);
-  // What Send() started has ended.
+  // The call that Send() started has ended.
   void Ended(std::int64_t now_ns);
 
  private:
@@ -105,7 +104,7 @@ class CallSequence {
   const std::unique_ptr<Call> call_;
   std::uint64_t random_state_;
   CallPlan plan_;
-  CallRecorder* recorder_ = nullptr;  // Of what `plan_` is.
+  CallRecorder* recorder_ = nullptr;  // The one for the kind of `plan_`.
 
   Schedule::Claim claim_;     // When the call should have been sent ...
   std::int64_t sent_ns_ = 0;  // ... and when it was.

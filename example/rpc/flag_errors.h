@@ -1,4 +1,4 @@
-// What a program does if its command line is wrong.
+// A program's end if its command line is wrong.
 
 #ifndef EXAMPLE_RPC_FLAG_ERRORS_H_
 #define EXAMPLE_RPC_FLAG_ERRORS_H_

@@ -280,7 +280,7 @@ int Call(const MethodSource& source, flare::RpcChannel* channel) {
 
 int Entry(int argc, char** argv) {
   if (!HasOnlyFlags(argc, argv)) return kBadFlags;
-  // What fails is said below, in a line without a time and a thread.
+  // Failures are told below, in a line without a time and a thread.
   if (FLAGS_minloglevel == google::GLOG_ERROR) {
     FLAGS_minloglevel = google::GLOG_FATAL;
   }

@@ -13,7 +13,7 @@
 namespace example {
 namespace {
 
-// What the encoding is told by: version 2, words of a variable length.
+// The mark of the encoding: version 2, words of a variable length.
 constexpr std::uint32_t kCookie = 0x1c849313;
 constexpr std::uint32_t kCompressedCookie = 0x1c849314;
 constexpr std::uint32_t kSignificantDigits = 2;

@@ -6,8 +6,8 @@
 //   log.Write("", begin_ns, end_ns, histogram);   // Once for each interval.
 //
 // HdrHistogram's buckets for two significant decimal digits are those of
-// flare::Histogram, so that counts are kept as they are. The exact maximum
-// stands beside each histogram.
+// flare::Histogram, so that counts are kept as they are. The exact maximum is
+// beside each histogram.
 
 #ifndef EXAMPLE_RPC_HDR_LOG_H_
 #define EXAMPLE_RPC_HDR_LOG_H_

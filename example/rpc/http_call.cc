@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kScheme = "http://";
 
-// A request but for its body, in which only the length may change.
+// A request without its body, in which only the length may change.
 class RequestTemplate {
  public:
   RequestTemplate(const std::string& host, const std::string& path)
@@ -130,7 +130,7 @@ class HttpCall final : public Call, private HttpConnection::Waiter {
   const LoadOptions& options_;
   const HttpServer& server_;
   const std::size_t group_;
-  CallPlan made_for_;  // What request_ is.
+  CallPlan made_for_;  // The plan that request_ was made for.
   flare::Buffer request_;
   HttpConnection* connection_ = nullptr;
   google::protobuf::Closure* done_ = nullptr;

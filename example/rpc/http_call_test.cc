@@ -136,7 +136,7 @@ TEST_F(HttpLoadTest, FailuresThatWereAnsweredAreRepeatedAtFullSpeed) {
   const std::int64_t begin = flare::NowNs();
   EXPECT_EQ(Run(options).failures, (Failures{{404, 600}}));
   options.server_addr = OptionsFor("/get").server_addr;
-  options.verify = true;  // It isn't what was sent: nothing.
+  options.verify = true;  // It isn't the sent body: it is empty.
   EXPECT_EQ(Run(options).failures,
             (Failures{{flare::rpc::STATUS_MALFORMED_DATA, 600}}));
   // With pauses each would take six.
@@ -243,7 +243,7 @@ TEST_F(ScriptedHttpTest, TheHostIsNamedWithoutItsZone) {
     EXPECT_TRUE(peer->AtEnd());
   }});
   LoadOptions options = server.OptionsForCalls(1);
-  const std::string address = "127.0.0.1";  // Of IPv4: any zone will do.
+  const std::string address = "127.0.0.1";  // For IPv4 any zone will do.
   options.server_addr.replace(options.server_addr.find(address), address.size(),
                               "[::ffff:" + address + "%1]");
   EXPECT_EQ(Run(options).successes(), 1u);
@@ -286,7 +286,7 @@ TEST_F(ScriptedHttpTest, BrokenAndMalformedRepliesFailOneCall) {
       say("HTTP/1.1 200 OK\r\nContent-Len"),  // Inside the head.
       say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"),
       say("I don't speak HTTP.\r\n\r\n"),
-      say("HTTP/1.1 200 OK\r\n\r\n"),  // Of no length.
+      say("HTTP/1.1 200 OK\r\n\r\n"),  // Without a length.
       say("HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"),
       [](RawPeer* peer) { Answer(peer, kOk); },
   });

@@ -129,7 +129,7 @@ void HttpConnection::OnClosed(const flare::Status& why) {
     flare::ScopedLock guard(lock_);
     closed_ = true;
     waiting = std::exchange(waiting_, false);
-    // Not armed any more when this returns, fired or not [HC3].
+    // It isn't armed any more when this returns, fired or not [HC3].
     if (waiting) static_cast<void>(flare::fiber::CancelTimer(this));
   }
   if (waiting) {

@@ -41,7 +41,7 @@
 namespace example {
 
 struct HttpReply {
-  // Not OK: there was none; the code is one of flare::rpc::Status.
+  // If not OK, there was none; the code is one of flare::rpc::Status.
   flare::Status failure;
   int status = 0;      // 200
   std::string reason;  // "OK"
@@ -73,7 +73,8 @@ class HttpConnection final : private flare::io::StreamHandler,
 
   // The owner is through with it, and no request is under way.
   void Release();
-  // The same, after having closed it; blocks the fiber until that has happened.
+  // Releases it after having closed it; blocks the fiber until that has
+  // happened.
   void CloseAndRelease();
 
  private:
@@ -90,7 +91,7 @@ class HttpConnection final : private flare::io::StreamHandler,
   flare::RefPtr<flare::io::StreamConnection> stream_;
   std::atomic<int> users_{2};  // [HC1]
 
-  // Of the stream's callbacks.
+  // For the stream's callbacks.
   bool connected_ = false;
   flare::rpc::HttpResponseReader reader_;
   std::string scratch_;

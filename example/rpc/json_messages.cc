@@ -13,7 +13,7 @@
 namespace example {
 namespace {
 
-// Of lists and objects, whatever messages they may be of: reading these has a
+// The limit of lists and objects, in messages of any type: reading these has a
 // limit of its own.
 constexpr int kMaxNesting = 1000;
 

@@ -16,7 +16,7 @@ namespace example {
 // One fiber or thread reads; Stop() is for any other one.
 class LineReader {
  public:
-  // Of `fd`, which must live as long as this.
+  // Reads `fd`, which must live as long as this.
   explicit LineReader(int fd);
 
   // The next line, without its end; nothing: there is none, or Stop() has been

@@ -26,8 +26,8 @@ class LoadGenerator {
  public:
   // The recorder must outlive this.
   LoadGenerator(const LoadOptions& options, LoadRecorder* recorder);
-  // Not while calls are under way: after WaitUntilFinished() was true, or
-  // without Start().
+  // After WaitUntilFinished() was true, or without Start(): no calls may be
+  // under way.
   ~LoadGenerator();
 
   // Makes the callers, caller i in scheduling group i % groups; a million of
@@ -42,7 +42,7 @@ class LoadGenerator {
   // only.
   void Start(bool warm_up = false);
 
-  // LoadOptions::requests begins to count, besides what is under way. Once,
+  // LoadOptions::requests begins to count, besides the calls under way. Once,
   // after Start(true).
   void EndWarmUp();
 

@@ -1,5 +1,5 @@
-// Loads against a server of this process, over the RPC stack. What is drawn for
-// their calls is in call_draws_test.cc, loads over plain HTTP in
+// Loads against a server of this process, over the RPC stack. The draws for
+// their calls are in call_draws_test.cc, loads over plain HTTP in
 // http_call_test.cc.
 
 #include "example/rpc/load_generator.h"

@@ -1,4 +1,4 @@
-// What a load consists of: whom to call, how often, with what.
+// The options of a load: the servers, the rate, the requests.
 
 #ifndef EXAMPLE_RPC_LOAD_OPTIONS_H_
 #define EXAMPLE_RPC_LOAD_OPTIONS_H_
@@ -22,7 +22,7 @@ namespace example {
 
 struct AnyMethod;
 
-// Who makes the calls.
+// The callers.
 enum class CallerKind {
   kLoop,    // State machines that no reply wakes a fiber for.
   kFiber,   // Fibers that block until the reply is there ...
@@ -33,7 +33,7 @@ struct LoadOptions {
   // As for RpcChannel::Open(); or "http://host:port/path": plain HTTP.
   std::string server_addr;
   std::string override_nslb;                   // Empty: the default.
-  std::optional<flare::TlsClientOptions> tls;  // Of "tls+..." addresses.
+  std::optional<flare::TlsClientOptions> tls;  // For "tls+..." addresses.
   flare::HealthCheckOptions health_check;
   flare::ConnectionKind connection_kind = flare::ConnectionKind::kMultiplexed;
   bool relay_stub = false;  // RelayService.Relay, not EchoService.Echo.
@@ -44,7 +44,7 @@ struct LoadOptions {
   std::chrono::milliseconds timeout{1000};
   double qps = 0;              // Calls per second; 0: no fixed rate.
   std::uint64_t requests = 0;  // Calls to make; 0: no limit.
-  std::uint64_t seed = 0;      // Of what is left to chance.
+  std::uint64_t seed = 0;      // For random draws.
 
   std::string body;
   // Each call sends so many bytes of `body`, which has them; none: all.

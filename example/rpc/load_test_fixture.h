@@ -47,7 +47,7 @@ class LoadTest : public ::testing::Test {
     return {recorder.ordinary.Take(), recorder.tail.Take()};
   }
 
-  // The same without a tail.
+  // Runs without a tail.
   static CallStatistics Run(const LoadOptions& options) {
     return RunWithTail(options).first;
   }

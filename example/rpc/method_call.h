@@ -33,8 +33,8 @@ struct CallEnds {
 
 // How a call ended; the first that isn't OK is the reason.
 struct CallOutcome {
-  flare::Status input;   // Of next_request.
-  flare::Status output;  // Of take_reply.
+  flare::Status input;   // The status of next_request.
+  flare::Status output;  // The status of take_reply.
   flare::Status call;    // Codes as of RpcClientController.
 };
 

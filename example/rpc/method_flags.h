@@ -22,7 +22,7 @@ const std::string& MethodFlag();
 // --data.
 const std::string& DataFlag();
 
-// A server to ask about its services if no file says what they are.
+// A server to ask about its services if no file describes them.
 struct DescribingServer {
   std::string server_addr;  // Unless --reflection_addr names another one.
   std::chrono::milliseconds timeout{0};  // 0: none.

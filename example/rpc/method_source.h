@@ -40,8 +40,8 @@ class MethodSource {
   MethodSource& operator=(const MethodSource&) = delete;
 
   // Reads `files`, each by its path on disk. Their imports are looked for in
-  // `folders`; none: the working directory and the folders of the files.
-  // Fails with EINVAL and a text: the file, the line, and what is wrong there.
+  // `folders`; none: the working directory and the folders of the files. Fails
+  // with EINVAL and a text: the file, the line, and the fault.
   static Made FromProtoFiles(const std::vector<std::string>& files,
                              const std::vector<std::string>& folders);
   // Reads a file that `protoc --include_imports --descriptor_set_out` wrote.
@@ -74,7 +74,7 @@ class MethodSource {
                                  const std::string& origin);
   std::string KnownServices() const;
 
-  // What the pool refers to is made before it.
+  // The databases that the pool refers to are made before it.
   std::vector<std::unique_ptr<google::protobuf::DescriptorDatabase>> databases_;
   std::unique_ptr<google::protobuf::DescriptorPool::ErrorCollector> errors_;
   std::unique_ptr<google::protobuf::DescriptorPool> pool_;

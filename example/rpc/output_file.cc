@@ -11,7 +11,7 @@ OutputFile::OutputFile(const std::string& flag, const std::string& name)
 
 bool OutputFile::Write(const std::string& text) {
   if (to_stdout_) {
-    // What is only buffered may be lost when the process ends, unnoticed.
+    // Buffered text may be lost when the process ends, unnoticed.
     return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   }
   if (file_) *file_ << text;

@@ -19,19 +19,21 @@ namespace example {
 
 class OutputFile {
  public:
-  // Of the flag --`flag`. "": there is none; "-": stdout. Opened at once, so
-  // that a name that can't be written to isn't found out at the end of a run.
+  // The file of the flag --`flag`. "": there is none; "-": stdout. Opened at
+  // once, so that a name that can't be written to isn't found out at the end of
+  // a run.
   OutputFile(const std::string& flag, const std::string& name);
 
   bool ok() const { return !file_ || !file_->fail(); }
   const std::string& name() const { return name_; }  // "--json=x"
-  // For who writes bit by bit, and Close()s. Null: there is none, or stdout.
+  // For writers that write bit by bit, and Close(). Null: there is none, or
+  // stdout.
   std::ostream* stream() { return file_ ? &*file_ : nullptr; }
 
   // All there is to write. False: not all of it has been taken, as where a disk
   // is full. True if there is nowhere to write to.
   [[nodiscard]] bool Write(const std::string& text);
-  // Likewise, of what went to stream().
+  // Closes the file that stream() wrote to; false if something wasn't written.
   [[nodiscard]] bool Close();
 
  private:

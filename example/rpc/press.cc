@@ -49,8 +49,8 @@ bool CantWriteTo(const OutputFile& file) {
   return false;
 }
 
-// Of plain HTTP each caller has one; otherwise each server has them, of which
-// there may be several.
+// With plain HTTP each caller has one; otherwise each server has some, and
+// there may be several servers.
 std::size_t ConnectionsOf(const LoadOptions& target) {
   if (IsPlainHttp(target.server_addr)) return target.max_pending;
   const auto servers =

@@ -83,7 +83,7 @@ using flare::Status;
 
 constexpr int kMaxCallers = 1'000'000;  // They take 600 MB.
 constexpr int kMaxThreads = 10'000;
-constexpr int kMaxTailUs = 10'000'000;  // What servers do at most.
+constexpr int kMaxTailUs = 10'000'000;  // The longest work that servers do.
 
 Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
 
@@ -91,7 +91,7 @@ bool IsGiven(const char* flag) {
   return !google::GetCommandLineFlagInfoOrDie(flag).is_default;
 }
 
-// Of values that need nothing but themselves to be wrong.
+// Checks values that are wrong by themselves.
 Status CheckNumbers() {
   if (FLAGS_max_pending < 1 || FLAGS_max_pending > kMaxCallers) {
     return Bad("--max_pending must be between 1 and 1000000.");
@@ -235,7 +235,7 @@ Status ReadMethod(LoadOptions* options) {
   return Status();
 }
 
-// What target `i` of `targets` gets of `whole`.
+// The part of `whole` for target `i` of `targets`.
 template <class T>
 T ShareOf(T whole, std::size_t i, std::size_t targets) {
   return whole / targets + (i < whole % targets ? 1 : 0);
@@ -314,7 +314,7 @@ RunOptions ReadRun() {
   options.warm_up_s = FLAGS_warmup;
   options.duration_s = FLAGS_duration;
   options.report_interval_s = FLAGS_report_interval;
-  // What a call under way at the end may take, and then some.
+  // The time that a call under way at the end may take, and more.
   options.patience_s = FLAGS_timeout / 1e3 + 5;
   options.late_s = FLAGS_timeout / 1e3;
   options.has_tail = FLAGS_tail_ratio > 0;

@@ -20,11 +20,11 @@ struct PressOptions {
   RunOptions run;
   std::string json;     // Names of files; "": none, "-": stdout.
   std::string hdr_log;  // "": none.
-  // What flare_rpc_client_max_connections_per_server is to be instead.
+  // The value in place of flare_rpc_client_max_connections_per_server.
   std::optional<int> max_connections;
 };
 
-// What the flags ask for; the error names the one that can't be meant so. For
+// The options that the flags ask for; the error names the impossible one. For
 // after the command line has been parsed.
 flare::Expected<PressOptions, flare::Status> PressOptionsFromFlags();
 

@@ -173,8 +173,8 @@ class Run {
     }
   }
 
-  // What ends from here on counts, but for the rate. Without a measurement it
-  // belongs to the warm-up.
+  // Calls that end from here on count, except for the rate. Without a
+  // measurement it belongs to the warm-up.
   void End() {
     // Calls that were due and had no loop show by their latencies how late they
     // are; if they can't be sent, they are counted.

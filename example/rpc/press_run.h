@@ -30,7 +30,7 @@ struct RunOptions {
 struct PressTarget {
   std::string server_addr;
   LoadGenerator* load = nullptr;     // Open.
-  LoadRecorder* recorder = nullptr;  // What it records to.
+  LoadRecorder* recorder = nullptr;  // The recorder in use.
 };
 
 // Blocks the fiber until the run is over. `hdr_log` may be null. If the

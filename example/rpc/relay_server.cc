@@ -40,7 +40,7 @@ namespace {
 
 RequestCounter requests;
 
-// What the backend is to be asked, and how.
+// The request to the backend, and its options.
 void Prepare(const RelayRequest& request,
              const flare::RpcServerController& controller, EchoRequest* echo,
              flare::RpcClientController* forwarding) {

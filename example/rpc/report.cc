@@ -125,7 +125,7 @@ void AddFailureLines(const CallSummary& summary, const std::string& prefix,
   }
 }
 
-// Of streaming calls; others have no such line.
+// For streaming calls; others have no such line.
 void AddMessageLine(const CallSummary& summary, const std::string& prefix,
                     std::vector<std::string>* lines) {
   const MessageCounts& messages = summary.calls.messages;
@@ -168,7 +168,7 @@ void AddMeasuredLines(const Summary& summary, std::vector<std::string>* lines) {
   }
 }
 
-// Of all targets together.
+// For all targets together.
 void AddWarmUpLines(const Summary& summary, std::vector<std::string>* lines) {
   lines->push_back("Interrupted during the warm-up: nothing was measured.");
   AddFailureLines(summary, "", lines);

@@ -1,4 +1,4 @@
-// What press says about its calls, as text and as JSON. docs/press.md
+// The report of press about its calls, as text and as JSON. docs/press.md
 // describes both.
 
 #ifndef EXAMPLE_RPC_REPORT_H_
@@ -35,7 +35,7 @@ std::string ReportLine(const CallStatistics& calls, double seconds);
 std::string ProgressLine(const CallStatistics& calls, double seconds,
                          double since_start);
 
-// What became of some of a run's calls.
+// The outcomes of some of a run's calls.
 struct CallSummary {
   CallStatistics calls;    // Without the warm-up.
   double qps = 0;          // Calls that succeeded in the window, per second.
@@ -45,7 +45,7 @@ struct CallSummary {
   bool HasFailures() const {
     return !calls.failures.empty() || !warm_up.failures.empty();
   }
-  // Adds another part of the same run, but for the rate: the windows of parts
+  // Adds another part of the same run, without the rate: the windows of parts
   // may differ.
   void Merge(const CallSummary& other);
 };
@@ -83,7 +83,7 @@ struct Summary : LoadSummary {
 // Several lines: counts and rate, latency, failures. Without a measurement:
 // that there is none, and failures.
 std::vector<std::string> SummaryLines(const Summary& summary);
-// Of a run with a measurement.
+// For a run with a measurement.
 std::string SummaryJson(const Summary& summary);
 
 // `value` with so many digits behind the point.

@@ -243,7 +243,7 @@ TEST(SummaryJson, OfNothingIsStillJson) {
   EXPECT_EQ(fields["histogram_ns"].list_value().values_size(), 0);
 }
 
-// The figures of the tail and of targets stand apart, in the same form.
+// The figures of the tail and of targets are apart, in the same form.
 TEST(SummaryJson, HasTailAndTargets) {
   Summary summary;
   summary.calls = Thousand();

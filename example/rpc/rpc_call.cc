@@ -23,7 +23,7 @@ using protobuf_echo::RelayRequest;
 using protobuf_echo::RelayResponse;
 using protobuf_echo::RelayService_Stub;
 
-// What stubs call their method.
+// The name of the method in stubs.
 void Invoke(EchoService_Stub* stub, flare::RpcClientController* controller,
             const EchoRequest* request, EchoResponse* response,
             google::protobuf::Closure* done) {

@@ -23,7 +23,7 @@ std::optional<Schedule::Claim> Schedule::Next(std::int64_t now_ns) {
   if (stopped()) return std::nullopt;
   // relaxed, both: each number is handed out once, which is all that matters.
   const std::uint64_t end = end_.load(std::memory_order_relaxed);
-  // What needs no numbers does without the counter that all workers share.
+  // A load without numbers does without the counter that all workers share.
   if (!paced() && end == kNoEnd) return Claim{0, now_ns};
   const std::uint64_t number = claimed_.fetch_add(1, std::memory_order_relaxed);
   if (number >= end) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<Schedule::Claim> Schedule::Next(std::int64_t now_ns) {
 void Schedule::Limit(std::uint64_t limit, std::int64_t now_ns) {
   // relaxed, all: as in Next and Stop.
   std::uint64_t first = claimed_.load(std::memory_order_relaxed);
-  // Callers that wait have claimed beyond what is due.
+  // Callers that wait have claimed calls that aren't due yet.
   if (paced()) first = std::min(first, DueBefore(now_ns));
   end_.store(first + limit, std::memory_order_relaxed);
 }

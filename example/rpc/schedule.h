@@ -1,11 +1,11 @@
-// When calls are to be sent: one after another as fast as they are answered,
-// or at a fixed rate; for ever, or a given number of them.
+// The times to send calls: one after another as fast as they are answered, or
+// at a fixed rate; for ever, or a given number of them.
 //
-// At a fixed rate the schedule doesn't wait for anybody: the k-th call is due
-// k / rate seconds after the start, and latency is to be counted from there.
-// If the server stalls, the calls that should have been sent meanwhile are
-// sent late and show how late, instead of never having been meant to be sent
-// ("coordinated omission").
+// At a fixed rate the schedule doesn't wait for anybody: the k-th call is due k
+// / rate seconds after the start, and latency counts from there. If the server
+// stalls, the calls that should have been sent meanwhile are sent late and show
+// how late, instead of never having been meant to be sent ("coordinated
+// omission").
 
 #ifndef EXAMPLE_RPC_SCHEDULE_H_
 #define EXAMPLE_RPC_SCHEDULE_H_
@@ -30,8 +30,8 @@ class Schedule {
   // limit. The first call is due at `start_ns`.
   Schedule(double rate, std::uint64_t limit, std::int64_t start_ns);
 
-  // The first call is due at `start_ns`, instead of what the constructor was
-  // given. Before the first Next() only.
+  // The first call is due at `start_ns`, instead of the constructor's time.
+  // Before the first Next() only.
   void StartAt(std::int64_t start_ns) { start_ns_ = start_ns; }
 
   // Claims the next call; nothing if there are none left or Stop() was called.
@@ -93,9 +93,10 @@ class Schedule {
 
   const double ns_per_call_;
   std::int64_t start_ns_;
-  std::atomic<std::uint64_t> end_;  // Of the numbers; changed by Limit() only.
+  // The end of the numbers; changed by Limit() only.
+  std::atomic<std::uint64_t> end_;
   std::atomic<bool> stopped_{false};
-  std::atomic<std::uint64_t> unsent_{0};  // Of those that were claimed.
+  std::atomic<std::uint64_t> unsent_{0};  // Those that were claimed.
   alignas(64) std::atomic<std::uint64_t> claimed_{0};
 };
 

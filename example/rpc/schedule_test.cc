@@ -38,7 +38,7 @@ TEST(Schedule, RateDoesNotDependOnWhenItIsAsked) {
   EXPECT_TRUE(schedule.paced());
   EXPECT_EQ(NextDue(&schedule, 0), 500);
   EXPECT_EQ(NextDue(&schedule, 0), 500 + 1'000'000);
-  // A stall of a second: what was due in the meantime stays due then.
+  // A stall of a second: calls due in the meantime stay due then.
   EXPECT_EQ(NextDue(&schedule, 1'000'000'000), 500 + 2'000'000);
   EXPECT_EQ(NextDue(&schedule, 1'000'000'000), 500 + 3'000'000);
 }
@@ -50,7 +50,7 @@ TEST(Schedule, RateDoesNotDrift) {
   EXPECT_NEAR(static_cast<double>(last), 1e15, 1000);
 }
 
-// Not even if what is due later is beyond all that can be counted.
+// Even later due times beyond the range of numbers cause none.
 TEST(Schedule, TinyRatesAreNoFlood) {
   constexpr std::int64_t kHour = 3'600'000'000'000;
   for (double rate : {1e-4, 1e-9, 1e-12, 1e-300, 5e-324}) {
@@ -106,7 +106,7 @@ TEST(Schedule, ALaterLimitCountsFromThen) {
   for (const auto& claim : claims) EXPECT_FALSE(schedule.Revoked(claim));
 }
 
-// Callers that wait have claimed what is due then, and what is too much.
+// Callers that wait have claimed calls that are due then, and too many.
 TEST(Schedule, ALaterLimitCountsWhatIsDueFromThen) {
   Schedule schedule(10, 0, 0);
   std::vector<Schedule::Claim> claims;

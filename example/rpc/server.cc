@@ -4,8 +4,8 @@
 //
 // Speaks flare, baidu-std, trpc, bolt, HTTP with protobuf, JSON or text bodies,
 // and plain HTTP (an index page and /echo), gRPC with health checks and
-// reflection, all on one port. See docs/press.md for
-// its counterpart, and for what --work makes of it.
+// reflection, all on one port. See docs/press.md for its counterpart, and for
+// the effects of --work.
 
 #include "flare/rpc/server.h"
 
@@ -209,7 +209,7 @@ Registration() {
   if (!made) {
     return flare::Status(EINVAL, "Bad --register: " + made.error().message());
   }
-  // The port isn't known yet if it is to be one that is free.
+  // The port isn't known yet if any free one will do.
   const flare::Status checked = flare::EtcdRegistration::CheckAddress(
       FLAGS_register_as.empty()
           ? ParseListenAddress(FLAGS_ip, std::max(FLAGS_port, 1))->ToString()

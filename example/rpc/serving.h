@@ -1,6 +1,5 @@
-// What the servers of this folder have in common: reading their address from
-// flags, counting what they process, working on it, and running until a signal
-// ends them.
+// The common part of the servers of this folder: reading their address from
+// flags, counting and doing their work, and running until a signal ends them.
 
 #ifndef EXAMPLE_RPC_SERVING_H_
 #define EXAMPLE_RPC_SERVING_H_

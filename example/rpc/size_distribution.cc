@@ -47,7 +47,7 @@ SizeDistribution::SizeDistribution(const std::vector<Part>& parts)
 }
 
 std::size_t SizeDistribution::Draw(std::uint64_t random) const {
-  // Of its upper 53 bits, which a double holds.
+  // Uses its upper 53 bits, which a double holds.
   const double share = static_cast<double>(random >> 11) * 0x1p-53;
   const auto part =
       std::find_if(parts_.begin(), parts_.end() - 1,

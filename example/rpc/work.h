@@ -1,6 +1,6 @@
-// What an echo server does for a call before it answers, so that its calls
-// take time as those of real services do. Knows nothing of fibers: servers
-// that have some sleep them with DoWork() of serving.h.
+// An echo server's work for a call before it answers, so that its calls take
+// time as those of real services do. Knows nothing of fibers: servers that have
+// some sleep them with DoWork() of serving.h.
 //
 //   auto work = MakeWorkSource("sleep_thread", 50, "poisson");  // From flags.
 //   ...
@@ -35,8 +35,8 @@ struct Work {
   std::chrono::microseconds length{0};
 };
 
-// What a request asks for in its fields `work` and `work_us`: kNone if it has
-// none. Fails if the kind isn't known or the length exceeds 10 seconds.
+// The work that a request asks for in its fields `work` and `work_us`: kNone if
+// it has none. Fails if the kind isn't known or the length exceeds 10 seconds.
 flare::Expected<Work, flare::Status> RequestedWork(int kind,
                                                    std::uint32_t length_us);
 
@@ -45,7 +45,7 @@ flare::Expected<Work, flare::Status> RequestedWork(const Request& request) {
   return RequestedWork(request.work(), request.work_us());
 }
 
-// Says for each call what is to be done. A plain value; Draw() is thread-safe.
+// Says the work for each call. A plain value; Draw() is thread-safe.
 class WorkSource {
  public:
   enum class Distribution { kFixed, kPoisson };

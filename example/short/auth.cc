@@ -16,7 +16,7 @@ namespace echo = example::protobuf_echo;
 
 namespace {
 
-// Of the server: one line for each call, also for those that are refused.
+// For the server: one line for each call, also for those that are refused.
 class Log : public flare::ServerInterceptor {
   void Intercept(flare::InterceptedCall& call,
                  flare::ServerNext& next) override {
@@ -26,7 +26,7 @@ class Log : public flare::ServerInterceptor {
   }
 };
 
-// Of the server: refuses calls without the token.
+// For the server: refuses calls without the token.
 class CheckToken : public flare::ServerInterceptor {
  public:
   explicit CheckToken(std::string token) : expected_("Bearer " + token) {}
@@ -46,7 +46,7 @@ class CheckToken : public flare::ServerInterceptor {
   const std::string expected_;
 };
 
-// Of the channel: adds the token to each call.
+// For the channel: adds the token to each call.
 class AddToken : public flare::ClientInterceptor {
  public:
   explicit AddToken(std::string token) : value_("Bearer " + token) {}

@@ -106,7 +106,7 @@ class LibraryTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn('No such file or directory', said)
 
-    # Of a server that takes connections and says nothing.
+    # A server takes connections and says nothing.
     def test_silent_postgres(self):
         path = os.path.join(self.folder, '.s.PGSQL.5432')
         with socket.socket(socket.AF_UNIX) as server:

@@ -34,7 +34,7 @@ flare::Status Failure(const Redis& redis) {
   return flare::Status(EIO, redis ? redis->errstr : "no memory");
 }
 
-// Of BLPOP: the queue, and its element.
+// The reply to BLPOP: the queue, and its element.
 Result Element(const Redis& redis, void* taken) {
   const std::unique_ptr<redisReply, Free> reply(
       static_cast<redisReply*>(taken));

@@ -61,7 +61,7 @@ void Call(const std::string& uri, const std::string& body,
     echo::EchoRequest request;
     request.set_body(body);
     flare::RpcClientController controller;
-    controller.SetTimeout(std::chrono::seconds(5));  // Of all attempts.
+    controller.SetTimeout(std::chrono::seconds(5));  // For all attempts.
     auto reply = stub.Echo(request, &controller);
     std::cout << body << ": "
               << (reply ? reply->body() : reply.error().ToString()) << '\n';

@@ -1,4 +1,4 @@
-"""The short examples (docs/examples.md) do what they say."""
+"""The short examples (docs/examples.md) do as they say."""
 
 import concurrent.futures
 import http.client

@@ -18,7 +18,7 @@ namespace {
 class GreetImpl : public echo::SyncEchoService {
   void Echo(const echo::EchoRequest&, echo::EchoResponse* response,
             flare::RpcServerController* controller) override {
-    // Not null, and verified: the server requires a certificate.
+    // Verified and never null: the server requires a certificate.
     response->set_body("hello, " + controller->peer_identity()->subject);
   }
 };

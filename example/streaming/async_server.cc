@@ -22,7 +22,7 @@ using flare::Future;
 using flare::MakeReadyFuture;
 using flare::Promise;
 
-// What a call keeps until its future is ready: its request, response and
+// The state of a call until its future is ready: its request, response and
 // controller live that long, too. Each step runs when the one before it has
 // ended. A chain of futures that return futures would grow with each message.
 struct SumCall {

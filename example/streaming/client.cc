@@ -31,7 +31,7 @@ demo::Number MakeNumber(int value) {
 
 void Sum(const demo::Demo_SyncStub& stub) {
   flare::RpcClientController controller;      // Outlives reader and writer.
-  controller.SetTimeout(milliseconds(5000));  // Of the whole call.
+  controller.SetTimeout(milliseconds(5000));  // For the whole call.
   auto [reader, writer] = stub.Sum(&controller);
   for (int i = 1; i <= 100; ++i) {
     if (!writer.Write(MakeNumber(i))) break;  // The call is over.
@@ -76,7 +76,7 @@ void Chat(const demo::Demo_SyncStub& stub) {
 
 void ChatWithPatience(const demo::Demo_SyncStub& stub) {
   auto [reader, writer] = stub.Chat();
-  reader.SetExpiration(milliseconds(20));  // Of reads; the call lives on.
+  reader.SetExpiration(milliseconds(20));  // For reads; the call lives on.
   auto nothing = reader.Read();
   if (!nothing && nothing.error() == flare::StreamError::Timeout) {
     std::cout << "no answer to nothing\n";

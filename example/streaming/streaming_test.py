@@ -1,4 +1,4 @@
-"""The programs of docs/streaming.md do what it says."""
+"""The programs of docs/streaming.md do as it says."""
 
 import os
 import socket

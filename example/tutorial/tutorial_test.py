@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('TUTORIAL_BUILD', HERE)
 PATIENCE_S = 120
 
-# What is printed: by steps 2 to 6. docs/tutorial.md quotes the first three.
+# The output: by steps 2 to 6. docs/tutorial.md quotes the first three.
 SERVED = """\
 {"carrier":"north","cents":4900}
 """

@@ -75,7 +75,7 @@ async function callByGrpcWeb(name, format) {
   await attempt(name, 'Echo', 'hello', async () =>
     (await client.unaryCall(`${server}/example.streaming.Demo/Echo`,
       create(TextSchema, {text: 'hello'}), {}, echo)).text);
-  // Of streams this client reads the text format alone.
+  // This client reads streams in the text format alone.
   if (format !== 'text') return;
   const read = (value) => new Promise((resolve) => {
     const numbers = [];

@@ -107,7 +107,7 @@ class Replies(HttpServerTest):
     while (line := stream.readline()) != b"\r\n":
       head += line
     self.assertIn(b"Content-Length: 300\r\n", head)
-    # What follows is the next reply, not a body.
+    # The next reply follows, without a body.
     self.assertEqual(read_reply(stream)[0], "HTTP/1.1 200 OK")
 
   @unittest.skipUnless(shutil.which("curl"), "curl isn't installed")

@@ -195,7 +195,7 @@ class PeersThatGo(proxy_harness.ProxyTest):
     self.assertEqual(proxy_harness.read_exactly(client, 5), b"again")
 
   def timers(self, proxy):
-    """What the kernel waits for on the proxy's connections: 2 is the next
+    """The kernel's timers on the proxy's connections: 2 is the next
     question of keep-alive, 0 nothing."""
     timers = set()
     with open(f"/proc/{proxy.pid}/net/tcp") as f:
@@ -379,7 +379,7 @@ class OddNetworks(proxy_harness.ProxyTest):
 class SlowPeers(proxy_harness.ProxyTest):
 
   def check_stalls_and_goes_on(self, proxy, sender, receiver, size):
-    """What the sender sends piles up while nobody receives, until the proxy
+    """The sender's bytes pile up while nobody receives, until the proxy
     takes no more; then all of it arrives."""
     data = pattern(size)
     sent = [0]
@@ -395,7 +395,7 @@ class SlowPeers(proxy_harness.ProxyTest):
     before = proxy.resident_bytes()
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
-    last = [-1, 0]  # What was sent at the last look, and how often it was so.
+    last = [-1, 0]  # The bytes sent at the last look, and how often it was so.
 
     def stalled():
       last[1] = last[1] + 1 if sent[0] == last[0] else 0

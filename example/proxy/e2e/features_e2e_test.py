@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How tcp_proxy chooses upstreams, what it tells them, and what it tells us."""
+"""How tcp_proxy chooses upstreams, informs them, and informs us."""
 
 import contextlib
 import os
@@ -177,7 +177,7 @@ class ProxyProtocol(proxy_harness.ProxyTest):
     return received, self.upstream(record)
 
   def pass_on(self, *flags, sent=b"payload"):
-    """What the upstream gets, and the client's port."""
+    """The upstream's input, and the client's port."""
     received, upstream = self.start_recorder()
     proxy = self.start_proxy(*flags, upstreams=[upstream])
     with self.connect(proxy) as client:

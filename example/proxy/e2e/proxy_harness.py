@@ -1,4 +1,4 @@
-"""What the tests of tcp_proxy share: the program with all that belongs to it,
+"""Shared by the tests of tcp_proxy: the program with all that belongs to it,
 and upstreams of which every byte is in the test's hands."""
 
 import contextlib
@@ -21,7 +21,7 @@ PROXY = "proxy/tcp_proxy"
 HTTP_SERVER = "http/server"
 LIMIT_S = harness.PATIENCE_S
 
-# What a sanitizer's allocator keeps says nothing about the program.
+# A sanitizer's allocator keeps memory, which says nothing about the program.
 IS_MEMORY_MEANINGFUL = not any(
     name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
 
@@ -74,8 +74,8 @@ def echo(connection):
 
 class Upstream:
   """A server that runs `serve(connection)` on a thread for each visitor and
-  closes the connection after it. What goes wrong in `serve` is the test's
-  own doing, mostly: a connection that it has broken."""
+  closes the connection after it. Failures in `serve` are the test's own doing,
+  mostly: a connection that it has broken."""
 
   def __init__(self, serve=echo, address=("127.0.0.1", 0), receive_buffer=0):
     self.serve = serve
@@ -187,7 +187,7 @@ class ProxyTest(harness.TestCase):
                        f"--access_log={access_log or self.path('access.log')}",
                        *arguments, *flags, stdout=stdout, stderr=stderr)
     if stderr != subprocess.STDOUT:
-      return proxy  # Of which no line can be waited for.
+      return proxy  # No line of it can be waited for.
     found = proxy.wait_for(
         r"Proxy listens on (?:127\.0\.0\.1:(\d+)|unix:.*)\.$")
     proxy.port = int(found[1] or 0)
@@ -209,7 +209,7 @@ class ProxyTest(harness.TestCase):
     return client
 
   def exchange(self, proxy, request=b"hello", source=None):
-    """What comes back for `request`, to the end of the stream; b"" if the
+    """The response to `request`, to the end of the stream; b"" if the
     connection is reset."""
     with self.connect(proxy, source) as client:
       try:
@@ -251,7 +251,7 @@ class ProxyTest(harness.TestCase):
             for line in lines]
 
   def run_client(self, *command, stdin=b""):
-    """Runs somebody else's program; returns what it has printed and how it
+    """Runs somebody else's program; returns its output and how it
     ended."""
     return subprocess.run(command, input=stdin, capture_output=True,
                           timeout=LIMIT_S, check=False)

@@ -207,15 +207,15 @@ class Grpc(RpcProxyTest):
         self.check(backend, self.CASES + self.STREAMS)
 
   def test_over_http(self):
-    # Whose statuses are one line.
+    # Their statuses are one line.
     self.check("http+pb",
                [c for c in self.CASES if c != "special_status_message"])
 
 
 class Json(RpcProxyTest):
-  """Calls whose protocol has a number for what their messages are."""
+  """Calls whose protocol has a number for their messages' format."""
 
-  # What callers say of JSON, and how they hear that it can't be read.
+  # Callers' numbers for JSON, and their errors if it can't be read.
   CALLERS = ((BaiduStd, lambda: brpc().RpcMeta(content_type=2), 102),
              (Trpc, lambda: trpc().RequestProtocol(content_type=2), 1))
   BODY = b'{"body":"hello"}'

@@ -238,7 +238,7 @@ class OfClients(TlsTest):
     proxy = self.start_tls(upstreams=[self.upstream(serve)])
     client = self.secure(proxy)
     client.sendall(b"half")
-    # Not unwrap().
+    # In place of unwrap().
     client.shutdown(socket.SHUT_WR)
     self.assertTrue(ended.wait(proxy_harness.LIMIT_S))
     self.assertEqual(ends, [104])  # ECONNRESET
@@ -421,7 +421,7 @@ class OfUpstreams(TlsTest):
   def test_an_end_without_close_notify_is_none(self):
     def serve(connection):
       connection.sendall(b"half")
-      # Not unwrap(), while the client's direction goes on.
+      # In place of unwrap(), while the client's direction goes on.
 
     proxy = self.start_tls(upstreams=[self.tls_upstream(serve)])
     client = self.connect(proxy)

@@ -168,7 +168,7 @@ class Dns:
   def __init__(self):
     # (name, type): the data of its records. Replaced, not changed.
     self.names = {}
-    self.error = None  # What it answers instead.
+    self.error = None  # The answer in place of an echo.
     self.silent = False
     self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     self.socket.bind(("127.0.0.1", 0))
@@ -254,7 +254,7 @@ class Etcd:
 
 
 class Report(typing.NamedTuple):
-  """Of the calls that a press made in half a second."""
+  """Counts the calls that a press made in half a second."""
   end: float  # In time.time().
   calls: float
   failed: int
@@ -266,7 +266,7 @@ class Report(typing.NamedTuple):
 
 
 class Line:
-  """One line of the table: a press, and what it reports."""
+  """One line of the table: a press, and its report."""
 
   def __init__(self, name, press):
     self.name = name
@@ -296,7 +296,7 @@ class Line:
 
 class BadDay(harness.TestCase):
   """From two seconds after the fault on at most 0.5% of the calls fail, and the
-  rest isn't slower than 1.5 times what it is without it.
+  rest isn't slower than 1.5 times its time without the fault.
 
   A server that fails a tenth of its calls may cost 1%, of the 2% that it would
   cost: it has to fail some before it is found out, each time that it comes

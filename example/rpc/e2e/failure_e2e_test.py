@@ -175,7 +175,8 @@ class PipeliningClient:
         try:
           self.connection.send(batch)
         except OSError:
-          pass  # The server has left; what it sent before is still to be read.
+          pass  # The server has left; its earlier bytes are still there to
+                # read.
     self.connection.socket.close()
 
   def join(self):
@@ -185,7 +186,7 @@ class PipeliningClient:
 
 
 class StoppedServer(harness.TestCase):
-  """SIGTERM under load. What counts is that every call that the server says
+  """SIGTERM under load. The criterion: every call that the server says
   it has processed has been answered, and that nothing of an answer is lost
   because the peer was still sending."""
 

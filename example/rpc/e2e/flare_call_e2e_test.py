@@ -46,7 +46,7 @@ class CallTest(harness.TestCase):
     return ended.returncode, ended.stdout, ended.stderr
 
   def call_well(self, *arguments, text=None):
-    """The same where nothing may fail; returns the lines of stdout."""
+    """Runs it where nothing may fail; returns the lines of stdout."""
     status, output, errors = self.call(*arguments, text=text)
     self.assertEqual((status, errors), (0, ""))
     return output.splitlines()
@@ -487,7 +487,7 @@ class Streams(CallTest):
         self.assertIn("errorResponse", failed)
 
   def test_replies_are_printed_as_they_come(self):
-    """Of a stream that has no end."""
+    """The messages of a stream that has no end."""
     server = self.start_server()
     for protocol in ("flare", "baidu-std", "trpc", "grpc", "http+pb", "http+proto3-json"):
       with self.subTest(protocol=protocol):

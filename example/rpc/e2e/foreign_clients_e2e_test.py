@@ -22,7 +22,7 @@ def request(**fields):
 
 
 class ServerTest(harness.TestCase):
-  FLAGS = ()  # Of the server.
+  FLAGS = ()  # The server's.
 
   def setUp(self):
     super().setUp()
@@ -55,7 +55,7 @@ class ServerTest(harness.TestCase):
 
 
 class AnyProtocol(ServerTest):
-  """What holds for each of them."""
+  """Tests for each of them."""
 
   def test_documented_bytes(self):
     hello = "0a0568656c6c6f"
@@ -256,7 +256,7 @@ class TrpcServer(ServerTest):
         body=b'{"body":"hello"}', meta=trpc().RequestProtocol(content_type=2)))
     self.assertEqual(json.loads(reply.body), {"body": "hello"})
     self.assertEqual(reply.meta.content_type, 2)
-    # What isn't set is said as well.
+    # Unset fields are included.
     reply = self.connect(Trpc).call(Message(
         body=b"{}", meta=trpc().RequestProtocol(content_type=2)))
     self.assertEqual(json.loads(reply.body), {"body": ""})
@@ -273,7 +273,7 @@ class TrpcServer(ServerTest):
 
   def test_streams_are_reset_once(self):
     peer = self.connect(Trpc)
-    # Nothing may be said to what is no news of a stream: a close, a feedback.
+    # There is no answer to an unknown stream's close or feedback.
     for kind in (1, 3, 2, Trpc.CLOSE):
       peer.send(Trpc.frame(b"", b"xyz", kind=1, stream_kind=kind,
                            stream_id=10 + kind))

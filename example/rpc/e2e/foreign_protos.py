@@ -1,4 +1,4 @@
-"""The protobuf messages that stand in frames of baidu-std and trpc, as they are
+"""The protobuf messages in frames of baidu-std and trpc, as they are
 documented; for foreign_wire.py. protoc makes the modules on first use."""
 
 import functools

@@ -204,8 +204,7 @@ class AnyProtocol(ClientTest):
           peers = []
 
           def answer(peer, request):
-            # Not at once: a server that has never answered is left alone for
-            # a while.
+            # Later: a server that has never answered is left alone for a while.
             if peer in peers[:1]:
               peer.send(data)
             else:
@@ -222,7 +221,7 @@ class AnyProtocol(ClientTest):
 
 
 class OneProtocol(ClientTest):
-  """What only some of them have."""
+  """Features that only some of them have."""
 
   def test_baidu_std_with_all_that_brpc_adds(self):
 

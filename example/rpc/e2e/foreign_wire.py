@@ -18,8 +18,8 @@ SERVICE = "example.protobuf_echo.EchoService"
 
 @dataclasses.dataclass
 class Message:
-  """A request or a response. `meta` is the protocol's own: what was received,
-  or fields to add to what is sent."""
+  """A request or a response. `meta` is the protocol's own: the received one,
+  or fields to add to the sent one."""
   id: int = 1
   service: str = SERVICE
   method: str = "Echo"
@@ -294,7 +294,7 @@ def connect(codec, port):
 
 class Server:
   """Passes each request that comes to `answer(peer, message)`, which sends
-  what it likes. One thread per connection."""
+  as it likes. One thread per connection."""
 
   def __init__(self, codec, answer):
     self._codec = codec

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: running the real programs, with bounds.
+"""Shared by the end-to-end tests: running the real programs, with bounds.
 
 Every wait here is for a condition (a line in a log, a port that answers, the
 end of a process) and has a limit; nothing waits for time to pass. Programs

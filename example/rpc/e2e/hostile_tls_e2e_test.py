@@ -22,8 +22,8 @@ IS_SANITIZED = any(name in os.environ
 PEERS = int(os.environ.get("FLARE_HOSTILE_PEERS", 40 if IS_SANITIZED else 150))
 # The first one warms the server up.
 WAVES = 6
-# From the first wave to the last one. What the allocator keeps grows by half
-# of that; a leak of 20 KiB a connection would be 5/3 of it.
+# From the first wave to the last one. The allocator's part grows by half of
+# that; a leak of 20 KiB a connection would be 5/3 of it.
 MOST_GROWTH = PEERS * (60 << 10)
 
 # More than the 100 KiB that OpenSSL takes of a peer's certificates.
@@ -72,8 +72,8 @@ class HostileHandshakes(TlsTest):
     context.load_cert_chain(chain, self.file("client.key"))
     return context
 
-  # Each opens a connection and does its worst. What the server does about it
-  # is not looked at: it may be gone already.
+  # Each opens a connection and does its worst. The server's answer is ignored:
+  # it may be gone already.
 
   def open(self, server):
     peer = socket.create_connection(("127.0.0.1", server.port),
@@ -219,7 +219,7 @@ class HostileHandshakes(TlsTest):
     self.assertEqual(server.stop(), 0, server)
 
   def test_calls_go_ahead_of_handshakes(self):
-    """Of many that come at once few are served before a request that comes
+    """Among many that come at once few are served before a request that comes
     last."""
     server = self.start_tls_server("--flare_concurrency_hint=1")
 

@@ -277,8 +277,8 @@ class Methods(HttpTest):
             405)
 
 
-# What must be answered with 400 and the end of the connection, because where
-# the next request begins is not certain.
+# Requests that must be answered with 400 and the end of the connection, because
+# where the next request begins is not certain.
 MALFORMED = {
     "no version": b"GET /\r\n\r\n",
     "space in the target": b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",

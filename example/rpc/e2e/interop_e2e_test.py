@@ -187,7 +187,7 @@ class HttpProtocols(ServerTest):
         self.assertNotEqual(response.getheader("Rpc-Error-Code"), "0")
 
   def curl(self, *arguments, path=PATH, fail=True):
-    """The documented curl command lines; returns what they print."""
+    """The documented curl command lines; returns their output."""
     if shutil.which("curl") is None:
       self.skipTest("curl is not installed")
     return subprocess.run(

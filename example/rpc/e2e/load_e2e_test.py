@@ -56,7 +56,7 @@ class LongTail(LoadTest):
               self.address(scheme, server.port), *QUICKLY, *rate, "--verify",
               "--tail_ratio=0.2", "--tail_us=3000", "--body_size=50")
           self.check(figures)
-          # What the server was asked to do, it did.
+          # The server did the requested work.
           self.assertGreater(figures["tail"]["p50_us"], 2900)
           self.assertIn("Tail: ", log)
 
@@ -159,7 +159,7 @@ class Callers(LoadTest):
             "press", f"--server_addr=flare://127.0.0.1:{server.port}",
             "--callers=4", f"--caller_kind={caller}", f"--connections={kind}",
             "--timeout=20000", "--tail_ratio=1", "--tail_us=300000",
-            # Three groups; what is to run in one isn't taken by another.
+            # Three groups; tasks of one aren't taken by another.
             "--flare_concurrency_hint=3", "--flare_scheduling_group_size=1",
             "--flare_work_stealing_ratio=0")
         harness.wait_until(lambda: self.connections(server) == expected,
@@ -398,7 +398,7 @@ class Hoarder:
   """An echo server that reads `calls` requests before it answers one."""
 
   def __init__(self, calls):
-    wire.messages()  # Not by several threads at once.
+    wire.messages()  # For one thread at a time.
     self._calls = calls
     self._listener = socket.create_server(("127.0.0.1", 0))
     self._listener.settimeout(harness.PATIENCE_S)

@@ -23,7 +23,7 @@ def get(url, data=None):
 
 
 class Metrics:
-  """What the parser has found: families by name, samples by name and
+  """The parser's results: families by name, samples by name and
   labels."""
 
   def __init__(self, text):
@@ -144,7 +144,8 @@ class MetricsPage(harness.TestCase):
              for key, count in metrics.samples.items()
              if key[0] == "flare_client_calls_total"}
     self.assertEqual(calls.pop("0"), 3)
-    self.assertEqual(list(calls.values()), [1])  # Of one failure or another.
+    self.assertEqual(list(calls.values()), [1])  # Calls with one failure or
+                                                 # another.
     self.assertEqual(
         metrics.value("flare_client_calls_total", channel=backend, method=ECHO,
                       status="0"), 3)

@@ -36,7 +36,7 @@ class PressTest(harness.TestCase):
     return status, log, figures
 
   def press_cleanly(self, port, *arguments, **options):
-    """The same where no call may fail; returns (output, JSON)."""
+    """Runs it where no call may fail; returns (output, JSON)."""
     status, log, figures = self.press(port, *arguments, **options)
     self.assertEqual(status, 0, log)
     self.assertEqual(figures["failures"], 0, log)
@@ -101,9 +101,9 @@ class Figures(PressTest):
     in_order = [figures[key] for key in LATENCY_KEYS if key != "avg_us"]
     self.assertEqual(in_order, sorted(in_order))
     self.assertGreaterEqual(figures["duration_s"], 0.5)
-    # Longer only by what a busy machine adds.
+    # Longer only on a busy machine.
     self.assertLess(figures["duration_s"], 10)
-    # What was under way at the end doesn't count in the rate.
+    # Calls under way at the end don't count in the rate.
     self.assertAlmostEqual(figures["qps"] * figures["duration_s"],
                            figures["requests"], delta=2 * 4)
     self.assertIn("--max_pending=4", figures["command_line"])
@@ -115,8 +115,8 @@ class Figures(PressTest):
     self.assertIn("Processed 12345 request(s) in total.", self.server.log())
 
   def test_fixed_rate_is_not_exceeded(self):
-    # That calls aren't late either, no busy machine can promise: what is due
-    # when is tested where schedules are made.
+    # That calls aren't late either, no busy machine can promise: the times of
+    # calls are tested with schedules.
     begin = time.monotonic()
     self.press_cleanly(self.server.port, "--qps=2000", "--requests=4001")
     self.assertGreaterEqual(time.monotonic() - begin, 2)
@@ -143,7 +143,8 @@ class Figures(PressTest):
     self.assertEqual(status, 1, log)
     self.assertEqual(figures["failures"], 0, log)
     due = figures["duration_s"] * 1000
-    # More only by what a busy machine adds after it has noted the duration.
+    # More only by those that a busy machine adds after it has noted the
+    # duration.
     self.assertAlmostEqual(figures["requests"] + figures["unsent"], due,
                            delta=200)
     self.assertGreater(figures["unsent"], due - 200)
@@ -168,7 +169,7 @@ class Figures(PressTest):
         server = self.start_server()
         _, figures = self.press_cleanly(server.port, "--warmup=0.7",
                                         "--requests=500", *flags)
-        # What is under way when the warm-up ends counts besides.
+        # Calls under way at the end of the warm-up count besides.
         self.assertGreaterEqual(figures["requests"], 500)
         self.assertGreater(figures["warmup_requests"], 0)
         self.assertEqual(server.stop(), 0)
@@ -389,7 +390,7 @@ class Endings(PressTest):
 
 
 def run_on_terminal(name, *arguments):
-  """Runs a program on a terminal of its own; returns what it showed."""
+  """Runs a program on a terminal of its own; returns its output."""
   command = [harness.find_binary(name), *arguments]
   child, terminal = pty.fork()
   if child == 0:

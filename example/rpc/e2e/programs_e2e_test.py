@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Each program says what it is for, what its flags are and which version it
+"""Each program tells its purpose, its flags and which version it
 is, and the tools leave nothing behind in the folder for temporary files."""
 
 import os

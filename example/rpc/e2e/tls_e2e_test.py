@@ -24,7 +24,7 @@ HELLO = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 
 
 class TlsTest(harness.TestCase):
-  CERTIFICATES = ()  # Of tools/make_test_ca; none: all.
+  CERTIFICATES = ()  # Names of tools/make_test_ca; none: all.
 
   @classmethod
   def setUpClass(cls):
@@ -615,7 +615,7 @@ class ClientTest(TlsTest):
         more = ([f"--tls_crl={self.file('ca.crl')}"] if name == "revoked"
                 else [])
         self.assertIn(text, self.failure(server, *self.trusting(*more)))
-        # Nobody is trusted by default, but whoever the system trusts.
+        # By default only the system's authorities are trusted.
         if name == "unknown":
           self.assertIn("its root is unknown here", self.failure(server))
           self.expect_all_answered(
