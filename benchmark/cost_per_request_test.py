@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""cost_per_request on a few requests: what it writes, and what it leaves."""
+"""cost_per_request on a few requests: its output, and its leftovers."""
 
 import argparse
 import importlib.machinery
@@ -88,7 +88,8 @@ fl=(4) /usr/include/string.h
     self.assertIn("instructions", done.stdout)
 
   def test_lockstep_compared_with_a_record(self):
-    # Of few requests, and beside other tests: instructions only roughly.
+    # Measured with few requests, and beside other tests: instructions only
+    # roughly.
     recorded = [{"protocol": "http+pb", "side": "server", "syscalls": None,
                  "instructions": None, "allocations": 0}]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
-"""The same few requests again and again, each time when all have been answered.
+"""Few requests, repeated, each time when all have been answered.
 
-What a server does for them is then the same each time, so that its costs can be
+A server's work for them is then equal each time, so that its costs can be
 compared with those of another day: cost_per_request --lockstep.
 """
 
@@ -18,7 +18,7 @@ HTTP2_FRAME_HEADER = 9
 
 
 class Broken(Exception):
-  """A peer that doesn't do what it must; its text is for people."""
+  """A peer that breaks the protocol; its text is for people."""
 
 
 class Requests:
@@ -89,7 +89,7 @@ def capture_requests(command, server_port):
 
 
 def read_until_quiet(connection, quiet_s=QUIET_S):
-  """What comes, from the first byte until nothing more does."""
+  """The input, from the first byte until nothing more comes."""
   data = b""
   connection.settimeout(PATIENCE_S)
   while True:

@@ -8,7 +8,7 @@
 // (malloc and its relatives, operator new) and of those that freed. The calls
 // go on to whatever allocator would have had them, be it jemalloc or libc.
 //
-// Not counted: allocations inside an allocator's own library, and by programs
+// Leaves out allocations inside an allocator's own library, and by programs
 // that are linked with theirs statically.
 
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ static void CountAllocation(void) {
   __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED);
 }
 
-// dlsym itself may allocate; what it gets while we look for the real functions
+// dlsym itself may allocate; its memory while we look for the real functions
 // comes from here and is never freed.
 static char boot_memory[1 << 16] __attribute__((aligned(64)));
 static size_t boot_used;
@@ -134,7 +134,7 @@ void* mallocx(size_t size, int flags) {
 void free(void* p) {
   if (!p || IsBootMemory(p)) return;
   if (!next_malloc) {
-    // Of the dynamic linker's own making; a few bytes are lost.
+    // From the dynamic linker itself; a few bytes are lost.
     if (resolving) return;
     Resolve();
   }

@@ -48,7 +48,7 @@ static void* Reallocate(void* block, size_t size, const char* file, int line) {
   (void)line;
   Count(block, -1);
   void* grown = realloc(block, size);
-  // Of no memory: the old block stays.
+  // Without memory the old block stays.
   Count(grown == NULL && size != 0 ? block : grown, 1);
   return grown;
 }

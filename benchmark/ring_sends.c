@@ -1,4 +1,4 @@
-// What a system call for each send costs an event loop: the loop answers or
+// The cost of a system call for each send in an event loop: the loop answers or
 // passes on all that one look for events has brought, and sends each piece by
 // itself, at once or behind the last one's receiving, or all by one
 // io_uring_enter(). docs/decisions/0039-sends-of-one-round.md

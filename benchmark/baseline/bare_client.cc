@@ -80,7 +80,7 @@ void BareClientConnection::Begin(std::size_t slot, std::int64_t now_ns) {
 std::size_t BareClientConnection::OnInput(char* data, std::size_t size,
                                           std::size_t* need) {
   const std::string_view in(data, size);
-  // What one read brings has come at one time, as far as can be known.
+  // The bytes of one read count as having come at one time.
   const std::int64_t now = flare::NowNs();
   std::size_t at = 0;
   while (at != size) {

@@ -21,7 +21,7 @@
 
 namespace baseline {
 
-// What the connections of a run share. Thread-safe.
+// The shared state of a run's connections. Thread-safe.
 class BareLoad {
  public:
   explicit BareLoad(example::CallRecorder* recorder) : recorder_(recorder) {}
@@ -38,11 +38,11 @@ class BareLoad {
   }
   // Requests that were sent and have not ended.
   std::size_t under_way() const {
-    // relaxed: for who looks now and then.
+    // relaxed: for readers that look now and then.
     return under_way_.load(std::memory_order_relaxed);
   }
 
-  // A request is about to be sent. False: there is to be none.
+  // A request is about to be sent. False: send none.
   bool Begin();
   void Succeeded(std::int64_t latency_ns) {
     recorder_->Succeeded(latency_ns);
@@ -74,7 +74,7 @@ struct BareRequests {
       const ServerAddress& server, std::size_t slots, std::size_t body_size);
 
   std::vector<std::string> heads;  // The id of slot i is i + 1.
-  std::string body;                // What follows each of them.
+  std::string body;                // The body of each of them.
   bool ids = true;  // Without ids replies come in the order of the requests.
 };
 
@@ -95,7 +95,7 @@ class BareClientConnection final : public BareStream {
   void OnClosed() override;
   bool ReadsWhileSending() const override { return true; }
 
-  // Sends the next request of that slot, if there is to be one.
+  // Sends the next request of that slot, if there is one.
   void Begin(std::size_t slot, std::int64_t now_ns);
   bool Finish(const BareMessage& response, std::int64_t now_ns);
 

@@ -74,8 +74,8 @@ Scan ScanFlare(std::string_view in, BareMessage* message, std::size_t* need) {
   return Scan::kMessage;
 }
 
-// What of an HTTP head matters here. Far from all that flare's own parser looks
-// at (rpc/http/http_parser.h): as fast as it goes, not as safe.
+// The part of an HTTP head that matters here, far less than flare's own parser
+// looks at (rpc/http/http_parser.h): as fast as it goes, not as safe.
 struct BareHead {
   std::string_view start;  // The first line.
   std::optional<std::uint64_t> content_length;
@@ -160,7 +160,7 @@ bool BeginsLikeFlare(std::string_view in) {
 Scan ScanRequest(std::string_view in, BareMessage* message, std::size_t* need) {
   *message = BareMessage();
   if (BeginsLikeFlare(in)) return ScanFlare(in, message, need);
-  // HTTP begins with a method's name: no wait for the rest of what doesn't.
+  // HTTP begins with a method's name: other input isn't waited for.
   if (!in.empty() && (in[0] < 'A' || in[0] > 'Z')) return Scan::kBad;
   BareHead head;
   const Scan result = ScanHttp(in, message, &head, need);

@@ -1,5 +1,5 @@
-// Our frames at the least cost: where a message ends, what it answers, and
-// replies without protobuf. For epoll_limit, which has contiguous input.
+// Our frames at the least cost: the end of a message, its request, and replies
+// without protobuf. For epoll_limit, which has contiguous input.
 //
 // A body is not understood: a request's becomes the reply's with another field
 // number in front (EchoRequest.body is 1, EchoResponse.body 2).
@@ -26,7 +26,7 @@ enum class Scan {
   kBad,  // neither flare nor HTTP/1.1, or malformed
 };
 
-// What the input begins with.
+// The message at the begin of the input.
 struct BareMessage {
   enum class Kind : std::uint8_t { kFlare, kHttpCall, kHttp };
 

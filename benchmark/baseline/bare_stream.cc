@@ -16,7 +16,7 @@ namespace baseline {
 namespace {
 
 constexpr std::size_t kInputSize = 64 * 1024;
-// What one connection may read before others get their turn.
+// The bytes that one connection may read before others get their turn.
 constexpr std::size_t kInputBudget = 1 << 20;
 constexpr std::size_t kMaxDropped = 1024;  // Pieces that are kept in memory.
 
@@ -132,8 +132,8 @@ void BareStream::OnEvents(std::uint32_t events) {
     std::size_t bytes = 0;
     const bool more = ReadOnce(&bytes);
     SendOutput();
-    // Emptied by a read that got less than there was room for: what comes
-    // makes another edge. But for the end, which may have been part of one.
+    // Emptied by a read that got less than there was room for: new input makes
+    // another edge, except the end, which may have been part of one.
     if (!more && (!hung_up_ || bytes == 0)) return;
     if (is_closed()) return;
     if (bytes >= left) return AskAgain();
@@ -141,7 +141,7 @@ void BareStream::OnEvents(std::uint32_t events) {
   }
 }
 
-// False: there is nothing more to be had now.
+// False: there is no more input now.
 bool BareStream::ReadOnce(std::size_t* bytes) {
   MakeRoom();
   const std::size_t room = capacity_ - size_;

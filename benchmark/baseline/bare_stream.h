@@ -32,8 +32,8 @@ class BareOutput {
   // this is empty().
   void Append(std::string_view bytes);
 
-  // One send, if the socket takes it all. What it doesn't is left for the
-  // next time. False: the connection is broken.
+  // One send, if the socket takes it all. The rest is left for the next time.
+  // False: the connection is broken.
   [[nodiscard]] bool Send(int fd);
   bool empty() const { return text_.size() == sealed_ && pieces_.empty(); }
 
@@ -50,9 +50,9 @@ class BareOutput {
   void Compact();
 
   std::string text_;
-  std::size_t sealed_ = 0;  // Of text_, what is in pieces_, or was.
+  std::size_t sealed_ = 0;  // The part of text_ that is or was in pieces_.
   std::vector<Piece> pieces_;
-  std::size_t first_ = 0;  // Of pieces_, that has not been sent.
+  std::size_t first_ = 0;  // The first of pieces_ that has not been sent.
   std::vector<iovec> iovecs_;
 };
 
@@ -61,10 +61,10 @@ class BareStream : public Watched {
   explicit BareStream(flare::io::UniqueFd fd);
 
  protected:
-  // What came and wasn't consumed. Returns how many bytes of it are consumed
-  // now; what follows stays, and *need says how large the input must be for
-  // the next one (0: unknown). kBadInput: close. May append to output(), which
-  // is sent afterwards.
+  // Handles the input that came and wasn't consumed. Returns how many bytes of
+  // it are consumed now; the rest stays, and *need says how large the input
+  // must be for the next one (0: unknown). kBadInput: close. May append to
+  // output(), which is sent afterwards.
   static constexpr std::size_t kBadInput = static_cast<std::size_t>(-1);
   virtual std::size_t OnInput(char* data, std::size_t size,
                               std::size_t* need) = 0;
@@ -82,7 +82,7 @@ class BareStream : public Watched {
 
  private:
   void OnEvents(std::uint32_t events) final;
-  // False: there is nothing more to be had, or to be done, now.
+  // False: there is no more input or work now.
   bool ReadOnce(std::size_t* bytes);
   bool MayRead() const {
     return !is_closed() && !closing_ &&

@@ -140,8 +140,8 @@ TEST(BareOutputTest, SendsAllInOrderWhateverTheSocketTakes) {
   BareOutput output;
   std::string expected;
   std::string received;
-  // Until what it drops behind it has been cleaned away a few times, without
-  // ever getting empty.
+  // Until its dropped bytes have been cleaned away a few times, without ever
+  // getting empty.
   for (int round = 0; round != 4000; ++round) {
     const std::size_t size = random() % 4 == 0 ? random() % 20'000 : 10;
     const auto bytes =
@@ -272,7 +272,7 @@ TEST_F(BareClientTest, CountsFailures) {
   EXPECT_EQ(calls.failures, (std::map<int, std::uint64_t>{{404, 5}}));
 }
 
-// What the next message needs isn't what the one before needed.
+// The next message needs another size than the one before.
 TEST_F(BareClientTest, SeesAShortReplyAfterALongOne) {
   const flare::io::UniqueFd fd = Start("http", 3);
   std::size_t left = 3;
@@ -289,7 +289,7 @@ TEST_F(BareClientTest, CountsWhatAClosedConnectionLeaves) {
   Serve(fd.get(), 5, EmptyReply);
   fd.Reset();
   const example::CallStatistics calls = WaitForEnd();
-  // What comes with the reset, or after it, may not be read any more.
+  // Input with the reset, or after it, may stay unread.
   EXPECT_LE(calls.successes(), 5);
   EXPECT_EQ(calls.failure_count(), 3);  // Those under way, one in each slot.
 }

@@ -148,7 +148,7 @@ TYPED_TEST(StreamTest, SeesAnEndThatWasToldOfEarlier) {
   EXPECT_FALSE(ended);
   peer.Send("x");
   peer.EndOutput();
-  it->OnEvents(EPOLLIN);  // What AskAgain() makes.
+  it->OnEvents(EPOLLIN);  // The event that AskAgain() makes.
   EXPECT_TRUE(ended);
 }
 
@@ -265,7 +265,7 @@ TEST_P(ServerTest, ClosesAfterNonsense) {
   at_once.Send("\x01\x02\x03 what is this?");
   EXPECT_TRUE(at_once.IsClosedByServer());
 
-  // What was understood is answered first.
+  // Earlier valid requests are answered first.
   Peer later;
   Connect(&later);
   later.Send(later.Encode(1, "a") + "nonsense, more than a header of it");
@@ -329,13 +329,13 @@ TEST_P(ServerTest, StopsWithCallsUnderWay) {
   for (std::uint64_t id = 1; id <= 50; ++id) bytes += peer.Encode(id, slow);
   peer.Send(bytes);
   EXPECT_TRUE(Eventually([&] { return requests_.Total() != 0; }));
-  // TearDown stops it; the sanitizers see what is left over.
+  // TearDown stops it; the sanitizers see leftovers.
 }
 
 // --- Workers ---------------------------------------------------------------
 
-// What handlers sleep is compared with what flare's do: the default slack of
-// 50 us would double a short sleep.
+// Handlers' sleeps are compared with those of flare's: the default slack of 50
+// us would double a short sleep.
 TEST(WorkerPoolTest, SleepsExactly) {
   const WorkerPool pool(1, example::WorkSource());
   std::string slack;

@@ -45,7 +45,7 @@ struct Reply {
 // The other end: writes blockingly, reads with a deadline.
 class Peer {
  public:
-  // With SOCK_SEQPACKET each write of the server is a read of ours.
+  // With SOCK_SEQPACKET each write of the server is one read here.
   explicit Peer(const std::string& scheme = "flare", int type = SOCK_STREAM)
       : protocol_(*flare::rpc::NewClientProtocol(scheme, Limits(), "host")) {
     int fds[2];
@@ -177,7 +177,7 @@ class Peer {
 class RunningLoop {
  public:
   RunningLoop() : thread_([this] { loop_.Run(); }) {}
-  // For what has to be set before it runs.
+  // For settings before it runs.
   template <class Prepare>
   explicit RunningLoop(Prepare&& prepare) {
     prepare(&loop_);

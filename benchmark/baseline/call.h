@@ -44,7 +44,7 @@ class Call final : public LoopTask {
   // there is nothing left to do but to Reply().
   [[nodiscard]] bool Parse(Methods methods);
 
-  // Of a call that was parsed. The body may be taken away.
+  // The body of a parsed call. It may be taken away.
   std::string* body() { return body_; }
   const example::Work& requested_work() const { return requested_work_; }
 
@@ -78,7 +78,7 @@ class Call final : public LoopTask {
   void Reply();
   void RunInLoop() override { Reply(); }
 
-  Call* next = nullptr;  // Of whatever queue it is in.
+  Call* next = nullptr;  // For any queue it is in.
   ServerConnection* connection = nullptr;
   flare::rpc::ServerProtocol* protocol = nullptr;
   flare::rpc::InboundRequest request;
@@ -105,7 +105,8 @@ class Call final : public LoopTask {
   bool is_relay_ = false;
   example::Work requested_work_;
   std::string* body_ = nullptr;  // In the request's message.
-  std::string error_;            // What response.description points to.
+  std::string error_;            // The text that response.description points
+                                 // to.
   bool large_ = false;           // Some message.
 
   // As ServerCall's (rpc/server/call_messages.h), used again by the next call.

@@ -109,7 +109,7 @@ class Run {
     summary_.seconds = flare::ToSeconds(flare::NowNs() - begin);
     summary_.qps = static_cast<double>(summary_.calls.successes()) /
                    std::max(summary_.seconds, 1e-9);
-    // What ends from here on counts, but for the rate.
+    // Calls that end from here on count, except for the rate.
     const std::int64_t deadline = flare::NowNs() + kPatienceNs;
     while (load_->under_way() != 0 && flare::NowNs() < deadline) Nap();
     Collect();

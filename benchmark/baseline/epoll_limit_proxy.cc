@@ -1,6 +1,6 @@
-// A TCP proxy that does no more than it must: a loop per thread that reads what
-// has come on one side and sends it to the other. What the kernel lets a proxy
-// reach. docs/baselines.md
+// A TCP proxy that does no more than it must: a loop per thread that reads the
+// input of one side and sends it to the other. It shows the kernel's limit for
+// a proxy. docs/baselines.md
 //
 //   epoll_limit_proxy --port=5569 --threads=1 --forward_to=127.0.0.1:5567
 
@@ -114,7 +114,7 @@ class Side final : public Watched {
       const auto size = static_cast<std::size_t>(n);
       if (!other_->Send({piece_, size})) return Close();
       ChoosePieceSize(size, size == most);
-      // Emptied. But for the end, which makes no other edge.
+      // Emptied, except for the end, which makes no other edge.
       if (size < most && !hung_up_) return;
     }
   }
@@ -129,7 +129,7 @@ class Side final : public Watched {
     if (!in_full) in_a_row_ = 0;
   }
 
-  // What is left and then these. False: the connection is broken.
+  // Sends the rest and then these. False: the connection is broken.
   bool Send(std::string_view bytes) {
     if (!rest_.empty()) {
       rest_ += bytes;
@@ -163,7 +163,7 @@ class Side final : public Watched {
   bool hung_up_ = false;
   bool large_pieces_ = false;
   std::size_t in_a_row_ = 0;  // Bytes that came without a short read.
-  std::string rest_;          // What the socket has not taken yet.
+  std::string rest_;          // Bytes that the socket has not taken yet.
 };
 
 flare::Expected<std::vector<flare::Endpoint>, flare::Status>
@@ -195,7 +195,7 @@ int Main() {
   for (std::size_t i = 0; i != *threads; ++i) {
     pieces.push_back(std::make_unique<char[]>(kLargePieceSize));
   }
-  example::RequestCounter counter;  // Of what is read at once.
+  example::RequestCounter counter;  // Counts reads.
   LoopServer server("epoll_limit_proxy", *threads);
   return server.Run(
       *address,

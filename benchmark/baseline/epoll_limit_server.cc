@@ -1,6 +1,6 @@
 // An echo server that does no more than it must: a loop per thread that reads,
-// finds our frames and writes, without protobuf and dispatch. What the kernel
-// lets a server reach with these messages. docs/baselines.md
+// finds our frames and writes, without protobuf and dispatch. It shows the
+// kernel's limit for a server with these messages. docs/baselines.md
 //
 //   epoll_limit_server --port=5567 --threads=2 --body_size=1024
 
@@ -23,7 +23,7 @@ namespace {
 
 class BareConnection final : public BareStream {
  public:
-  // What is referred to must outlive this.
+  // The arguments must outlive this.
   BareConnection(flare::io::UniqueFd fd, std::string_view plain_reply,
                  example::RequestCounter* requests)
       : BareStream(std::move(fd)),

@@ -54,7 +54,7 @@ void Watched::CloseFd() {
   loop_->connections_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Not at once: it may be called by something of its own further up the stack.
+// Later, as a function of its own further up the stack may be the caller.
 void Watched::Discard() {
   if (std::exchange(discarded_, true)) return;
   loop_->watched_.Remove(this);
@@ -81,7 +81,7 @@ EventLoop::EventLoop()
 }
 
 EventLoop::~EventLoop() {
-  // What was posted in the last moment, connections among it.
+  // Tasks posted in the last moment, connections among them.
   EndWait();
   RunPosted();
   EndRound();

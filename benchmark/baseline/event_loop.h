@@ -12,10 +12,10 @@
 //   thread.join();
 //
 // Descriptors are watched edge-triggered, for reading and writing at once: no
-// system call is ever made to change what is waited for. A round of the loop is
+// system call is ever made to change the awaited events. A round of the loop is
 // one epoll_wait, the events that it gave, tasks that other threads posted, and
-// then what asked to be called at the end of the round, which is where output
-// that came together leaves.
+// then the callbacks for the end of the round, where output that came together
+// leaves.
 //
 // Post, Adopt, Stop and connections() may be called from any thread, all else
 // in the loop's only. Nothing blocks but Run, and none of it knows fibers.
@@ -88,7 +88,7 @@ class Watched : public LoopTask,
   // In the next round OnEvents(EPOLLIN) is called, whatever the kernel says.
   void AskAgain();
   void AskRoundEnd();
-  // Closes the descriptor. Of the functions above none is called afterwards.
+  // Closes the descriptor. None of the functions above is called afterwards.
   void CloseFd();
   // The loop destroys this at the end of the round. After CloseFd().
   void Discard();
@@ -102,7 +102,7 @@ class Watched : public LoopTask,
   bool discarded_ = false;
 };
 
-// Called now and then, for what has deadlines.
+// Called now and then, for deadlines.
 class Ticker {
  public:
   static constexpr int kIntervalMs = 10;
@@ -119,8 +119,8 @@ class Ticker {
 class EventLoop {
  public:
   EventLoop();
-  // Runs what was posted in the meantime, and destroys all that is watched.
-  // After Run() has returned.
+  // Runs tasks posted in the meantime, and destroys all watched objects. After
+  // Run() has returned.
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
@@ -129,12 +129,11 @@ class EventLoop {
   void Run();
   void Stop();
 
-  // The tasks run in order. What Run() leaves is run by the
-  // destructor.
+  // The tasks run in order. The destructor runs those that Run() leaves.
   void Post(LoopTask* task);
   // Begins to watch. If the kernel refuses that is logged and `watched` gone.
   void Adopt(std::unique_ptr<Watched> watched);
-  // The same, in the loop's thread and at once.
+  // Adopts it in the loop's thread and at once.
   void AdoptHere(std::unique_ptr<Watched> watched);
 
   // How many descriptors were adopted and aren't closed: a hint.
@@ -176,7 +175,7 @@ class EventLoop {
   // Whether a Post() has to wake the loop.
   bool waiting_ FLARE_GUARDED_BY(mutex_) = false;
   bool stopped_ FLARE_GUARDED_BY(mutex_) = false;
-  // What was posted, taken out; and whether to stop. The loop's own.
+  // Posted tasks, taken out; and whether to stop. The loop's own.
   LoopTaskQueue to_run_;
   bool stopping_ = false;
 };

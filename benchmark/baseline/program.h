@@ -29,8 +29,8 @@ void BeginProgram(int argc, char** argv, const std::string& usage);
 // Logs why the flags can't be meant like this; returns kBadFlags.
 int RefuseFlags(const std::string& reason);
 
-// What --threads and --flare_concurrency_hint say: at least 1. The error names
-// the flag.
+// The number of threads by --threads and --flare_concurrency_hint: at least 1.
+// The error names the flag.
 flare::Expected<std::size_t, flare::Status> ThreadsFromFlags();
 
 struct ServerAddress {
@@ -39,7 +39,7 @@ struct ServerAddress {
   flare::Endpoint endpoint;
 };
 // "scheme://host:port", of one server. Blocks while a name is resolved. The
-// error says what is wrong in it.
+// error says its fault.
 flare::Expected<ServerAddress, flare::Status> ParseServerAddress(
     const std::string& uri);
 

@@ -1,5 +1,5 @@
-// The relay: what it makes of servers that answer, fail, are silent, talk
-// nonsense, and aren't there.
+// The relay, with servers that answer, fail, are silent, talk nonsense, and
+// aren't there.
 
 #include "benchmark/baseline/relay.h"
 
@@ -263,8 +263,8 @@ TEST_F(RelayTest, OutlivesCallersThatGo) {
     SCOPED_TRACE(i);
     Peer peer;
     Connect(&peer);
-    // Who goes without having read all breaks the connection; else it might
-    // still want replies.
+    // A client that goes without having read all breaks the connection; else it
+    // might still want replies.
     const bool breaks = i % 2 == 0;
     if (breaks) peer.Send(peer.Encode(1, "", "no.such.Method"));
     peer.Send(peer.Encode(2, "a"));

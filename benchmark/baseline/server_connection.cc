@@ -10,13 +10,13 @@ using flare::rpc::CutResult;
 
 namespace {
 
-// Of one connection, as flare's default. With more no input is taken.
+// The limit of one connection, as flare's default. With more no input is taken.
 constexpr std::size_t kMaxPendingCalls = 4096;
 
 }  // namespace
 
 void InlineHandler::Handle(Call* call) {
-  // Replies of earlier calls of the batch don't wait for what takes time.
+  // Replies of earlier calls of the batch don't wait for long work.
   call->Serve(Call::Methods::kEcho, work_,
               [call] { call->connection->Flush(); });
   call->Reply();
@@ -52,7 +52,7 @@ bool ServerConnection::OnData(flare::Buffer& in, std::size_t* need) {
   handler_->EndOfBatch();
   if (result != CutResult::kError && result != CutResult::kNotMine) return true;
   if (speaks_ == nullptr) return false;
-  // What was understood is answered before the connection ends.
+  // Valid requests are answered before the connection ends.
   LOG_FIRST_N(WARNING, 10) << "bad input: "
                            << (error.empty()
                                    ? "not " + std::string(speaks_->name())

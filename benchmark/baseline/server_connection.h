@@ -20,7 +20,7 @@
 
 namespace baseline {
 
-// What becomes of calls: the threading model. One for each loop, in whose
+// The handling of calls: the threading model. One for each loop, in whose
 // thread all of this is called.
 class CallHandler {
  public:
@@ -43,7 +43,7 @@ class InlineHandler final : public CallHandler {
 
 class ServerConnection final : public Stream, public flare::rpc::ReplySink {
  public:
-  // What is pointed to must outlive this. `requests` counts those taken.
+  // The objects pointed to must outlive this. `requests` counts those taken.
   ServerConnection(flare::io::UniqueFd fd,
                    const flare::rpc::ServerProtocolSet& protocols,
                    CallHandler* handler, example::RequestCounter* requests);

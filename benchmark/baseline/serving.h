@@ -1,6 +1,6 @@
-// What the servers of this folder have in common: threads that each run an
-// event loop, a listening socket whose connections are spread over them, and
-// running until a signal comes.
+// The common part of the servers of this folder: threads that each run an event
+// loop, a listening socket whose connections are spread over them, and running
+// until a signal comes.
 
 #ifndef BENCHMARK_BASELINE_SERVING_H_
 #define BENCHMARK_BASELINE_SERVING_H_

@@ -14,9 +14,9 @@
 namespace baseline {
 namespace {
 
-// What one connection may read before others get their turn.
+// The bytes that one connection may read before others get their turn.
 constexpr std::size_t kReadBudget = 256 * 1024;
-constexpr std::size_t kMaxPieces = 64;  // Of one system call.
+constexpr std::size_t kMaxPieces = 64;  // The pieces of one system call.
 
 }  // namespace
 
@@ -83,9 +83,8 @@ void Stream::ReadAll() {
     const Read outcome = ReadOnce(&bytes);
     if (is_closed() || closing_) return;
     if (outcome == Read::kEnded) return OnEndOfInput();
-    // Less than there was room for: the socket is empty, and what comes makes
-    // another edge. But for the end, which may have been part of an earlier
-    // one.
+    // Less than there was room for: the socket is empty, and new input makes
+    // another edge, except the end, which may have been part of an earlier one.
     if (outcome == Read::kDrained && (!hung_up_ || bytes == 0)) return;
     if (bytes >= left) return AskAgain();
     left -= bytes;

@@ -25,7 +25,7 @@ class Stream : public Watched {
   // Queues bytes, which leave at the end of the OnData() that this is called
   // in, or else of the loop's round. Ignored once the stream is closing.
   void Send(flare::Buffer&& bytes);
-  // Sends now what is waiting.
+  // Sends waiting output now.
   void Flush();
 
   // Closes when all that was queued has been sent; no more input is taken.
@@ -42,7 +42,8 @@ class Stream : public Watched {
   virtual bool OnData(flare::Buffer& in, std::size_t* need) = 0;
   // The peer has ended its side; OnData won't be called any more.
   virtual void OnEndOfInput() = 0;
-  // Once, whoever closed it. The object is destroyed later, after Discard().
+  // Called once, by either side's close. The object is destroyed later, after
+  // Discard().
   virtual void OnClosed() = 0;
   // A connection that was begun is there; for those that connect.
   virtual void OnConnected() {}

@@ -19,8 +19,8 @@ namespace baseline {
 class WorkerPool {
  public:
   WorkerPool(std::size_t threads, const example::WorkSource& work);
-  // Waits for what runs; calls that are still queued are dropped. Before the
-  // loops whose connections they came from are destroyed.
+  // Waits for running calls; calls that are still queued are dropped. Before
+  // the loops whose connections they came from are destroyed.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;

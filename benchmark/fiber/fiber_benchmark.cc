@@ -1,4 +1,4 @@
-// What the scheduler's operations cost, without IO:
+// The costs of the scheduler's operations, without IO:
 //
 //   bazel build -c opt //benchmark/fiber:fiber_benchmark
 //   bazel-bin/benchmark/fiber/fiber_benchmark --benchmark_filter=Yield

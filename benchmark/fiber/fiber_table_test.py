@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""fiber_table for moments: what it writes, and what it says is missing."""
+"""fiber_table for moments: its output, and its list of missing rows."""
 
 import importlib.machinery
 import importlib.util
@@ -42,7 +42,7 @@ def run(*arguments, **environment):
 
 
 def run_quickly(*arguments, **environment):
-  """(the finished process, what it wrote as JSON)"""
+  """(the finished process, its output as JSON)"""
   with tempfile.TemporaryDirectory() as folder:
     file = os.path.join(folder, "table.json")
     done = run("--quick", f"--ours={find_benchmark()}", f"--json={file}",

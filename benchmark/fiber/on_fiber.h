@@ -1,4 +1,4 @@
-// What the benchmarks of this folder run in.
+// The environment of this folder's benchmarks.
 //
 //   void BM_Yield(benchmark::State& state) {
 //     OnFiber(1, [&] {
@@ -8,10 +8,10 @@
 //
 // Names are stable: tools/fiber_table looks rows up by them, and the peers in
 // benchmark/peers/ have the same ones. Where all work happens on one worker,
-// time is the CPU time of the whole process: nothing waits there, so what it
-// adds up to is the cost of the operation, and other programs' turns on the CPU
-// are left out. Where two workers hand work to each other or are in each
-// other's way, the delay is what counts, and time is real time.
+// time is the CPU time of the whole process: nothing waits there, so its sum is
+// the cost of the operation, and other programs' turns on the CPU are left out.
+// Where two workers hand work to each other or are in each other's way, the
+// delay is what counts, and time is real time.
 
 #ifndef FLARE_BENCHMARK_FIBER_ON_FIBER_H_
 #define FLARE_BENCHMARK_FIBER_ON_FIBER_H_

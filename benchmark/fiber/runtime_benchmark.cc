@@ -1,5 +1,5 @@
-// What belongs to the runtime as a whole: its start and end, the memory of
-// fibers, and how soon a worker that sleeps is at work.
+// The runtime as a whole: its start and end, the memory of fibers, and how soon
+// a worker that sleeps is at work.
 
 #include <cstdint>
 

@@ -17,8 +17,8 @@ namespace flare::fiber {
 namespace {
 
 // The registers and the stack pointer alone, without the runtime: two contexts
-// that switch to each other by turns; per switch. `kSwitch` is the function or
-// its inlined twin (context.h says what it is for).
+// that switch to each other; per switch. `kSwitch` is the function or its
+// inlined twin (see context.h).
 using Switch = void* (*)(void** save, void* target, void* value);
 
 struct PingPong {
@@ -74,7 +74,7 @@ void BM_Yield(benchmark::State& state) {
 }
 BENCHMARK(BM_Yield)->MeasureProcessCPUTime();
 
-// Two fibers that yield to each other by turns; per yield.
+// Two fibers that yield to each other; per yield.
 void BM_YieldBetweenTwo(benchmark::State& state) {
   OnFiber(1, [&] {
     bool stop = false;

@@ -18,8 +18,8 @@
 namespace flare::fiber {
 namespace {
 
-// Two fibers wake each other by turns; per round trip. Two workers may do as
-// they see fit.
+// Two fibers wake each other; per round trip. Two workers may do as they see
+// fit.
 void SemaphorePingPong(benchmark::State& state, int workers) {
   OnFiber(workers, [&] {
     Semaphore ping(0);
@@ -150,7 +150,7 @@ void BM_MutexContended(benchmark::State& state) {
 }
 BENCHMARK(BM_MutexContended)->Arg(2)->Arg(4)->UseRealTime();
 
-// The same by `range` plain threads.
+// Contention between `range` plain threads.
 void BM_MutexContendedThreads(benchmark::State& state) {
   constexpr int kBatch = 100'000;
   while (state.KeepRunningBatch(kBatch * state.range(0))) {

@@ -13,7 +13,7 @@
 namespace flare::fiber {
 namespace {
 
-// What an RPC that is answered in time costs in timers.
+// The cost in timers of an RPC that is answered in time.
 void BM_TimerArmCancel(benchmark::State& state) {
   OnFiber(1, [&] {
     Timer timer([](Timer*) { LOG(FATAL) << "not due"; });

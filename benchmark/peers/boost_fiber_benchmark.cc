@@ -3,9 +3,8 @@
 //
 // As its manual advises where speed matters: launch::post, so that starting a
 // fiber doesn't switch to it; stacks from a pool, of our stacks' size;
-// algo::round_robin on each thread. Fibers that are to be on two threads are
-// started there: algo::shared_work moves them through a queue with a mutex,
-// which costs more.
+// algo::round_robin on each thread. Fibers for two threads are started there:
+// algo::shared_work moves them through a queue with a mutex, which costs more.
 
 #include <boost/context/detail/fcontext.hpp>
 #include <boost/fiber/all.hpp>
@@ -107,7 +106,7 @@ void BM_YieldBetweenTwo(benchmark::State& state) {
 }
 BENCHMARK(BM_YieldBetweenTwo)->MeasureProcessCPUTime();
 
-// It has no semaphore; this is how one is made of what it has.
+// It has no semaphore; this makes one of its parts.
 class Semaphore {
  public:
   void release() {

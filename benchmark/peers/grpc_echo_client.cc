@@ -42,7 +42,7 @@ namespace {
 
 namespace echo = example::protobuf_echo;
 
-// A status of our own, beyond gRPC's: the reply is not what was sent.
+// Our own status, beyond gRPC's: the reply differs from the request.
 constexpr int kWrongReply = 102;
 
 // One call after another until `stopping`. The next one begins in the callback
@@ -140,7 +140,7 @@ example::Summary Measure() {
   return summary;
 }
 
-// Says what is wrong with the flags, if anything.
+// The flags' fault, if any.
 std::string CheckFlags(int argc, char** argv) {
   if (argc > 1) return std::string("not a flag: ") + argv[1];
   if (FLAGS_connections < 1 || FLAGS_max_pending < 1 || FLAGS_timeout < 1) {

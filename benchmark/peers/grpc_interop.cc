@@ -180,7 +180,7 @@ int Serve() {
 
 // --- the client --------------------------------------------------------------
 
-// What was wrong with the case that runs; empty: nothing.
+// The fault of the running case; empty: none.
 std::string wrong;
 
 bool Check(bool ok, const std::string& what) {

@@ -1,4 +1,4 @@
-// What the benchmarks of our fibers and of their peers measure in the same way.
+// Measurements that the benchmarks of our fibers and of their peers share.
 
 #ifndef FLARE_BENCHMARK_PEERS_MEASURE_H_
 #define FLARE_BENCHMARK_PEERS_MEASURE_H_
@@ -16,7 +16,7 @@
 
 namespace flare::peers {
 
-// What the process takes of the memory now, page tables included, in bytes.
+// The memory of the process now, page tables included, in bytes.
 inline std::int64_t MemoryInUse() {
   std::ifstream status("/proc/self/status");
   std::int64_t kilobytes = 0;

@@ -1,7 +1,7 @@
 // The system's threads (std::thread and what synchronises them), doing what
 // //benchmark/fiber measures, under the same names. Built and run by
-// tools/fiber_table, which gives it one CPU for what the others do on one
-// worker: where two threads take turns, that is best for them, too.
+// tools/fiber_table, which gives it one CPU where the others use one worker:
+// where two threads take turns, that is best for them, too.
 
 #include <sched.h>
 #include <unistd.h>
@@ -180,7 +180,7 @@ void BM_WakeSleeping(benchmark::State& state) {
 }
 BENCHMARK(BM_WakeSleeping)->UseManualTime()->Iterations(500);
 
-// What the kernel takes for each thread is not in it.
+// The kernel's memory for each thread is not in it.
 void BM_IdleFiberMemory(benchmark::State& state) {
   for (auto _ : state) {
     const std::int64_t before = flare::peers::MemoryInUse();

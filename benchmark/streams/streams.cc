@@ -7,7 +7,7 @@
 //   streams --protocol=grpc                     over gRPC, trpc or baidu-std
 //   streams --port=5600 --tls_certificate=C --tls_key=K     serves only
 //   streams --server_addr=tls+flare://localhost:5600 --tls_ca=R
-//                            calls it; what is there is as above
+//                            calls it; the other flags as for the first
 //   streams --streams=5000 --slow_streams=5000 --connections=1000
 //                            beside as many whose readers stop at once
 //   streams --messages=100000                   of each stream, not for a time

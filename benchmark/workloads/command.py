@@ -46,7 +46,7 @@ def main(arguments=None):
     if options.list:
         print('\n'.join(WORKLOADS))
         return 0
-    # A kill, too, ends what was started.
+    # A kill, too, ends the started programs.
     signal.signal(signal.SIGTERM, interrupt)
     try:
         return run(options)
@@ -120,7 +120,7 @@ def check(parser, options):
             parser.error('--%s must be positive' % name)
     if options.warmup is not None and not 0 <= options.warmup < math.inf:
         parser.error('--warmup must not be negative')
-    # What can't be written is said before hours of measuring.
+    # Fails for files that can't be written before hours of measuring.
     try:
         if options.json:
             with open(options.json, 'a', encoding='utf-8'):
@@ -207,7 +207,7 @@ def needed_peer(row):
 
 
 def conditions(options, scale, commit):
-    """What samples must have in common to stand in one table, in a word.
+    """The conditions that samples of one table must share, in a word.
 
     Some rows' clients have threads by the last of --threads.
     """
@@ -245,7 +245,7 @@ def write(plan, running, options, commit):
                 for row in plan.rows]
     measured = [(row, samples) for row, samples in measured if samples]
     if not measured:
-        return  # What is there of an earlier run is better than nothing.
+        return  # The results of an earlier run are better than nothing.
     summaries = [summary.summarise(row, samples) for row, samples in measured]
     commands = [samples[-1].commands for _, samples in measured]
     distributions = [summary.distribution(samples) for _, samples in measured]

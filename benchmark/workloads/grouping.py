@@ -1,7 +1,7 @@
 """Cuts summary rows into the lines of a table or plot.
 
-A line is what has the same system, threads and parameters, but for the one that
-runs along the line.
+A line has the same system, threads and parameters, except the one that runs
+along the line.
 """
 
 

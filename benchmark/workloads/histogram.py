@@ -92,7 +92,7 @@ class Histogram:
         return [(latencies[i], shares[i]) for i in kept if i < len(latencies)]
 
     def thin(self):
-        """What is stored: {"mean_us", "max_us", "first", "counts"}.
+        """The stored form: {"mean_us", "max_us", "first", "counts"}.
 
         `counts` belong to buckets of 2% width; bucket i + `first` is around
         1.02 ** (i + first + 0.5) microseconds.

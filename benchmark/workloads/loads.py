@@ -76,7 +76,7 @@ class JsonClient:
 
 
 def failures_of(section):
-    """Of a report of press or its tail, with those of the warm-up."""
+    """Latencies of a report of press or its tail, with those of the warm-up."""
     return section['failures'] + sum(
         section.get('warmup_failures_by_status', {}).values())
 
@@ -94,7 +94,7 @@ class Press(JsonClient):
                    '--server_addr=' + address,
                    '--flare_concurrency_hint=%d' % threads]
         if bench.scale.grid == 'smoke':
-            # What counts is whether calls succeed, on however slow a machine.
+            # The criterion is whether calls succeed, on however slow a machine.
             flags.setdefault('timeout', 10000)
         if connections is not None:
             flags['flare_rpc_client_max_connections_per_server'] = connections
@@ -193,8 +193,8 @@ def without_additions(report, connections):
     connection for the interval at which they were due, and adds the latencies
     of those that a long one held up: n - i, n - 2 i ... for one of n >= 2 i, as
     long as they exceed i. So in place of the measured count of m > i there are
-    those of m, m + i, m + 2 i ... together, which is that of m and what is now
-    in place of m + i. Nothing was due here, as loops are closed.
+    those of m, m + i, m + 2 i ... together, which is that of m and the new
+    count of m + i. Nothing was due here, as loops are closed.
     """
     buckets = report['histogram_us']
     # As wrk's main() divides.
@@ -298,7 +298,7 @@ def all_pids(owners):
 
 
 def add_up(samples):
-    """The sum of what was measured at the same time."""
+    """The sum of simultaneous measurements."""
     total = Sample(
         qps=sum(sample.qps for sample in samples), failures=0,
         latencies=histogram.merged(sample.latencies for sample in samples),

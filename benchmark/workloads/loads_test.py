@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Load generators and what they report, with ones that only pretend."""
+"""Load generators and their reports, with ones that only pretend."""
 
 import json
 import os
@@ -74,7 +74,7 @@ class Loads(InFolder):
 
 
 def add_as_wrk_does(counts, interval):
-    """What wrk's stats_correct() does to {latency: count}."""
+    """The effect of wrk's stats_correct() on {latency: count}."""
     longest = max(counts)
     for latency in range(2 * interval, longest + 1):
         count = counts.get(latency, 0)

@@ -1,4 +1,4 @@
-"""On what was measured: the machine, the commit, the kind of build."""
+"""The measured system: the machine, the commit, the kind of build."""
 
 import hashlib
 import os
@@ -8,11 +8,12 @@ import subprocess
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
-# What changes measured programs and their loads; documents and the like don't.
+# Files that change measured programs and their loads; documents and the like
+# don't.
 CODE = ('base', 'fiber', 'io', 'rpc', 'example', 'benchmark/baseline',
         'benchmark/peers', 'benchmark/workloads', 'tools/bazel', '.bazelrc',
         'WORKSPACE')
-# What only writes the pages, or tests that.
+# Files that only write the pages, or tests of that.
 NO_CODE = tuple(':!benchmark/workloads/' + name for name in (
     '*_test.py', 'command.py', 'fakes.py', 'grouping.py', 'plots.py',
     'published.py', 'report.py', 'summary.py'))

@@ -1,9 +1,9 @@
-"""What a workload is made of.
+"""The parts of a workload.
 
 A workload lists rows. A row is one system under one load, with a function that
-measures it once; the runner calls it once per repetition, all rows by turns.
-What such a measurement gives is a Sample. Tables and plots say which figures of
-which rows go where.
+measures it once; the runner calls it once per repetition, with all rows
+interleaved. The result of such a measurement is a Sample. Tables and plots say
+which figures of which rows go where.
 """
 
 import contextlib
@@ -56,7 +56,8 @@ class Scale:
 
 @dataclasses.dataclass
 class Sample:
-    """What one measurement gave. CPU is in cores: 1.0 is one of them, fully.
+    """The result of one measurement. CPU is in cores: 1.0 is one of them,
+    fully.
 
     `figures` (microseconds, by the names of histogram.FIGURES) are read off
     `latencies` unless they are given: by tools that tell no distribution,
@@ -86,13 +87,13 @@ class Sample:
 class Row:
     """One line of a table. `measure(bench)` gives a Sample or raises Failure.
 
-    `parameters` tell rows of one system apart, and stand in the tables;
-    (system, threads, parameters) is unique in a workload. `prepare(bench)`, if
-    given, runs once before the first repetition and gives a value (made of what
-    JSON knows) that is handed to each `measure(bench, value)`: a search for the
-    right load, say. `version`: of a peer, so that what was measured with
-    another one isn't taken for this one's. `peer`: whose programs the row
-    needs though its system isn't called so.
+    `parameters` tell rows of one system apart, and are in the tables; (system,
+    threads, parameters) is unique in a workload. `prepare(bench)`, if given,
+    runs once before the first repetition and gives a value (of JSON's
+    types) that is handed to each `measure(bench, value)`: a search for the
+    right load, say. `version`: of a peer, so that results of another one aren't
+    taken for this one's. `peer`: whose programs the row needs though its system
+    isn't called so.
     """
     system: str
     threads: typing.Optional[int]
@@ -148,8 +149,8 @@ class Plot:
 class Workload:
     """A published table or graph, and how it is made here.
 
-    `rows(scale)` lists what to measure; `about` says what runs and how it
-    differs from what was published, in Markdown.
+    `rows(scale)` lists what to measure; `about` describes the programs and the
+    differences to the published ones, in Markdown.
     """
     name: str
     title: str
@@ -161,7 +162,7 @@ class Workload:
 
 
 class Bench:
-    """What a row's measure function works with.
+    """The tools of a row's measure function.
 
     Everything that is started through it ends with `close()`.
     """

@@ -12,7 +12,7 @@ benchmark/peers/; docs/peers.md says why they look as they do.
 
 A peer has the methods of its `roles`. 'http': a server that answers every GET
 with the same bytes, and /long_req/ after a delay that blocks no thread. 'tcp':
-a layer-4 proxy that takes some upstreams by turns. 'grpc': an echo server.
+a layer-4 proxy that takes some upstreams in turn. 'grpc': an echo server.
 'tool': a load generator, which is only a `program`.
 
 The methods are context managers that give a processes.Process which accepts
@@ -72,7 +72,7 @@ class Peer:
             return None
 
     def installation(self):
-        """A word that changes with the version, or what it was made from."""
+        """A word that changes with the version, or its source."""
         with open(os.path.join(self.folder, 'installed.json'), 'rb') as file:
             return hashlib.sha1(file.read()).hexdigest()[:6]
 
@@ -191,7 +191,7 @@ class Nginx(Peer):
         return self._run(write_config, threads, cpus)
 
     def _module(self, name):
-        # Of the system, if that had the package when nginx was installed.
+        # The system's, if that had the package when nginx was installed.
         path = 'usr/lib/nginx/modules/' + name
         inside = os.path.join(self.folder, path)
         return inside if os.path.exists(inside) else '/' + path
@@ -259,7 +259,7 @@ class Mosn(Peer):
 
 
 class HttpProgram(Peer):
-    """A small server of ours on others' HTTP library: benchmark/peers/http_*."""
+    """Our small server on others' HTTP library: benchmark/peers/http_*."""
 
     roles = ('http',)
 

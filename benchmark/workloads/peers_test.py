@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Peers in their roles: stand-ins for all of them, and the real ones where
+"""Peers in their roles: replacements for all of them, and the real ones where
 tools/peers has installed them (in $FLARE_PEERS, or its default folder)."""
 
 import contextlib
@@ -25,8 +25,8 @@ from workloads.model import Failure, Missing
 UPSTREAMS = ['127.0.0.1:1001', '127.0.0.1:1002']
 PATIENCE_S = 30
 
-# Listens where its configuration or flags say, with a child if it is nginx,
-# and keeps what it was started with beside itself.
+# Listens where its configuration or flags say, with a child if it is nginx, and
+# keeps its arguments beside itself.
 STAND_IN = r'''#!%s -IS
 import json, os, re, socket, sys
 text = ' '.join(sys.argv)

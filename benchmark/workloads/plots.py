@@ -29,7 +29,7 @@ TITLES = {'qps': 'calls per second', 'mb_per_s': 'MB/s',
           'qps_per_core': 'calls per second and proxy core'}
 X_TITLES = {'pending': 'calls under way', 'concurrency': 'connections',
             'clients': 'client processes', 'body_size': 'bytes of the body'}
-# Of the picture without its legend, which stands beside it.
+# The picture without its legend, which is beside it.
 WIDTH, HEIGHT, DPI = 6.4, 4.0, 90
 
 
@@ -169,7 +169,7 @@ def set_y_scale(axes, plot):
 
 
 def set_x_scale(axes, plot, places):
-    """Marks what was measured, as far as the labels don't overlap."""
+    """Marks measured points, as far as the labels don't overlap."""
     if plot.log_x:
         axes.set_xscale('log', base=2)
     axes.set_xticks(places, [short_bytes(place) if plot.x == 'body_size'
@@ -187,7 +187,7 @@ def draw_cdf(axes, rows, distributions):
         if distribution is None or not distribution.count:
             continue
         points = distribution.cdf()
-        # What the last call of all had is in no picture: it is luck.
+        # The latency of the last call of all is in no picture: it is luck.
         points = [(latency, depth(share)) for latency, share in points
                   if share < 1]
         if not points:

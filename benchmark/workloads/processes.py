@@ -4,9 +4,9 @@
         server.address          # What the pattern matched.
     # Ended: SIGTERM, then SIGKILL.
 
-Each child leads a process group of its own, which is what is signalled, so that
-Ctrl-C on the terminal reaches this program only, which then ends them; if this
-program is killed, the kernel ends them.
+Each child leads a process group of its own, which is signalled, so that Ctrl-C
+on the terminal reaches this program only, which then ends them; if this program
+is killed, the kernel ends them.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class Process:
 
     @property
     def pids(self):
-        """Of the process and its descendants."""
+        """For the process and its descendants."""
         return [self.pid] + descendants(self.pid)
 
     def line(self):
@@ -99,7 +99,7 @@ class Process:
         return self._child.poll() is None
 
     def end(self, patience=5.0):
-        """SIGTERM, and SIGKILL for what is left after `patience` seconds."""
+        """SIGTERM, and SIGKILL for the rest after `patience` seconds."""
         if self._child.poll() is None:
             _signal_group(self.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -155,7 +155,7 @@ def deferred_interrupts():
 
 
 def command_line(words):
-    """As one types it, without the folders of programs and of files of ours."""
+    """As one types it, without the folders of programs and of our files."""
     temporary = re.escape(tempfile.gettempdir()) + r'/[^/]*'
     shown = []
     for word in map(str, words):
@@ -217,7 +217,8 @@ class Programs:
         self.folder = folder
 
     def path(self, name):
-        """Of "example/rpc/press"; just "press" in the folder will do, too."""
+        """The path of "example/rpc/press"; just "press" in the folder will do,
+        too."""
         for place in (name, os.path.basename(name)):
             path = os.path.join(self.folder, place)
             if os.path.isfile(path) and os.access(path, os.X_OK):

@@ -1,8 +1,7 @@
 """The published figures, as far as there are any in numbers.
 
-TABLES[workload][table]: what the documents print, in the units of our own
-figures (microseconds; CPU in cores). NOTES[workload]: what they say in words or
-show as curves.
+TABLES[workload][table]: the documents' figures, in the units of our own figures
+(microseconds; CPU in cores). NOTES[workload]: their words and curves.
 """
 
 import dataclasses

@@ -33,13 +33,13 @@ LONG_COLUMNS = (
     ('rss_server_kb', 'RSS MB'),
 )
 
-# How a published table's lines are to be read; by the name of the table.
+# How to read a published table's lines; by the name of the table.
 PUBLISHED_FIGURE = {'avg': 'avg_us', 'p99': 'p99_us', 'p999': 'p999_us',
                     'rss': 'rss_server_kb'}
 
 
 def figure_text(name, value):
-    """As it stands in a table; UNITS says in which unit."""
+    """Its form in a table; UNITS says in which unit."""
     if value is None:
         return '–'
     if name in ('qps', 'qps_min', 'qps_max', 'qps_per_core', 'tail_qps'):
@@ -58,7 +58,7 @@ def figure_text(name, value):
 def thousands(value):
     """1.35M, 147K, 9.98K, 120."""
     for size, letter in ((1e6, 'M'), (1e3, 'K')):
-        # What would be rounded to 1000K is 1M.
+        # A value that would be rounded to 1000K is 1M.
         if value >= 0.9995 * size:
             digits = max(0, 2 - (value >= 10 * size) - (value >= 100 * size))
             return '%.*f%s' % (digits, value / size, letter)
@@ -128,7 +128,7 @@ def ratio_lines(pivot, columns, lines, labels):
 
 
 def rise_lines(pivot, columns, lines, labels):
-    """What a tail makes of each line's figures without one."""
+    """The effect of a tail on each line's figures without one."""
     return [['*%s, with / without*' % labels[key]] + [
         ratio(line.get(column), line.get('none'), pivot.figure)
         for column in columns] for key, line in lines.items()]

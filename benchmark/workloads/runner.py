@@ -1,4 +1,4 @@
-"""Measures what isn't in the store yet: all rows by turns, then again.
+"""Measures rows that aren't in the store yet: all of them once, then again.
 
 So whatever else the machine does at a time concerns all systems, and two
 neighbours of a table were measured seconds apart.
@@ -13,14 +13,14 @@ from .model import Bench, Failure, Missing
 
 @dataclasses.dataclass
 class Plan:
-    """What is to be run of one workload."""
+    """The part of one workload to run."""
     workload: object
     rows: list
     store: object
 
 
 class Progress:
-    """Says on a stream what is under way, and how long all of it will take."""
+    """Reports the progress on a stream, and how long all of it will take."""
 
     # Starting and ending programs, until it is known better.
     OVERHEAD_S = 1.0
@@ -65,7 +65,8 @@ def duration(seconds):
 
 
 class Runner:
-    """Runs plans. What can't be measured is in `left_out` and `failed`."""
+    """Runs plans. Rows that can't be measured are in `left_out` and
+    `failed`."""
 
     def __init__(self, programs, scale, progress):
         self.programs = programs

@@ -96,7 +96,7 @@ def systems_for(threads, systems):
             if system != 'gdt-tp' or threads >= 2]  # IO, and a worker.
 
 
-# What may be a row of a table.
+# The possible rows of a table.
 PEERS = peers_with('http') + tuple(
     name for role in ('tcp', 'grpc') for name in peers_with(role)
     if name not in peers_with('http'))

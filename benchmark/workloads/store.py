@@ -14,7 +14,7 @@ from .model import Sample
 
 
 class Store:
-    """What was measured of a workload: by row key and repetition."""
+    """The measurements of a workload: by row key and repetition."""
 
     def __init__(self, folder, workload):
         self.path = os.path.join(folder, workload + '.jsonl')

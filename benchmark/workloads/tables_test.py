@@ -119,7 +119,7 @@ class Commits(unittest.TestCase):
         self.addCleanup(top.stop)
 
     def commit(self, file):
-        """What the tree's commit is with another one, which adds this file."""
+        """The tree's commit after another one, which adds this file."""
         path = os.path.join(self.folder, file)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, 'w', encoding='utf-8'):
@@ -271,7 +271,7 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        # Of a tree that may be edited at this moment.
+        # The commit of a tree that may be edited at this moment.
         commit = unittest.mock.patch.object(command.machine, 'commit',
                                             return_value='1234567')
         commit.start()
@@ -447,7 +447,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(measured('--bin=' + other, '--repetitions=1',
                                   '--threads=1'), 3)
         self.assertEqual(measured(*ours, '--threads=1', cpus={0, 70}), 3)
-        # What is no other condition.
+        # Flags that are no other condition.
         for flags in (['--threads=1'], ['--threads=1,2'],
                       ['--threads=1', '--commit=1234567']):
             self.assertEqual(measured(*ours, *flags), 0, flags)

@@ -100,7 +100,7 @@ HTTP_SIZE = Workload(
 PUBLISHED_RATES = (('low', 20000), ('middle', 100000), ('high', 200000))
 TAIL_PATHS = {'sleep_fiber': '/long_req/', 'sleep_thread': '/long_req/block',
               'spin': '/long_req/spin'}
-# What peers can do, too.
+# Tails that peers have, too.
 PEERS_TAILS = ('none', 'sleep_fiber')
 
 

@@ -216,7 +216,7 @@ class Runs(InFolder):
         plan, _ = self.run_rows([self.row('a'), self.row('b')])
         self.assertEqual(self.measured, ['b', 'closed', 'a', 'closed', 'b',
                                          'closed'])
-        # What comes after the line that was cut short is there, too.
+        # Lines after the one that was cut short are there, too.
         again = store.Store(self.folder, 'some')
         self.assertEqual([len(again.of(row, 2)) for row in plan.rows], [2, 2])
 

@@ -1,4 +1,4 @@
--- Has wrk write what it measured to the file that WRK_REPORT names, as JSON
+-- Has wrk write its results to the file that WRK_REPORT names, as JSON
 -- with the keys that loads.py reads; latencies are in microseconds, those that
 -- wrk has added included. Replies with a status above 399 are among both the
 -- requests and the failures. With WRK_POST_BYTES requests are POST with a body

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The baselines as tables use them: each server under the real press, whose
-replies are compared with what was sent, and under input that is none."""
+replies are compared with requests, and under input that is none."""
 
 import contextlib
 import json

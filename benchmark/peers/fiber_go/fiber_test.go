@@ -3,7 +3,7 @@
 //
 //	GOMAXPROCS=1 go test -bench=Yield
 //
-// The table sets GOMAXPROCS to 1 for what the others do on one worker. There
+// The table sets GOMAXPROCS to 1 where the others use one worker. There
 // the metric "cpu-ns/op" counts, the CPU time of the process, as for the
 // others; "ns/op" where goroutines run on two threads.
 package fiber_go
@@ -31,7 +31,7 @@ func cpuTime() int64 {
 	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
-// Times `body`, which does b.N of what is measured.
+// Times `body`, which does the measured work b.N times.
 func measure(b *testing.B, body func()) {
 	b.ResetTimer()
 	before := cpuTime()
@@ -118,7 +118,7 @@ func BenchmarkYieldBetweenTwo(b *testing.B) {
 	<-ended
 }
 
-// It has no semaphore to be used by programs: a channel is what there is.
+// It has no semaphore to be used by programs: a channel takes its place.
 func pingPong(b *testing.B, capacity int, locked bool) {
 	ping := make(chan int, capacity)
 	pong := make(chan int, capacity)

@@ -53,7 +53,7 @@ async fn serve(flags: Flags) -> std::io::Result<()> {
     let listener = socket.listen(4096)?;
     let body = Bytes::from(vec![b'x'; flags.body_size]);
     loop {
-        // What can't be accepted has gone, or is to come later.
+        // A connection that can't be accepted has gone, or comes later.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
