@@ -48,7 +48,7 @@ class Handshakes {
   explicit Handshakes(std::size_t steps_at_once);
 
   void Begin(Entry* entry);
-  // Not while the entry waits for its turn. Any number of times.
+  // Call it any number of times, but not while the entry waits for its turn.
   void End(Entry* entry);
 
   // Has the oldest one make way. False: there is none.

@@ -36,12 +36,12 @@ TEST(HandshakesTest, StepsTakeTurnsInTheirOrder) {
   EXPECT_FALSE(all.BeginStep(&c));
   EXPECT_FALSE(all.BeginStep(&d));
   EXPECT_EQ(log, "");
-  all.EndStep();  // Of a.
+  all.EndStep();  // Ends a's.
   EXPECT_EQ(log, "c may go on. ");
   // Behind those that wait.
   EXPECT_FALSE(all.BeginStep(&a));
-  all.EndStep();  // Of b.
-  all.EndStep();  // Of c.
+  all.EndStep();  // Ends b's.
+  all.EndStep();  // Ends c's.
   EXPECT_EQ(log, "c may go on. d may go on. a may go on. ");
   all.EndStep();
   all.EndStep();
@@ -65,7 +65,7 @@ TEST(HandshakesTest, TheOldestMakesWay) {
   all.End(&c);
 }
 
-// Each has its steps done by whoever calls it, as tasks would.
+// Each has its steps done by its caller, as tasks would.
 struct Stepping : Handshakes::Entry {
   void OnTurn() override { turns.fetch_add(1); }
   std::function<void()> MakeWay() override {

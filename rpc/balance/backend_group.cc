@@ -133,7 +133,7 @@ void BackendGroup::NoteChecks(BackendState* state, bool healthy) {
                std::numeric_limits<std::int64_t>::max());
 }
 
-// What it failed before isn't held against it.
+// Its earlier failures don't count.
 void BackendGroup::Readmit(BackendState* state, std::int64_t now_ns) {
   state->CloseWindow();
   slow_start_ns_ > 0 ? state->Recover(now_ns) : state->SetWell();
@@ -272,7 +272,7 @@ bool BackendGroup::TryToEject(BackendState* state, EjectionReason reason,
   const auto member =
       std::find_if(members_.begin(), members_.end(),
                    [&](const Member& m) { return m.state.get() == state; });
-  if (member == members_.end()) return false;  // Of an older list.
+  if (member == members_.end()) return false;  // From an older list.
   const std::size_t all = members_.size();
   const auto share = static_cast<std::size_t>(static_cast<double>(all) *
                                               options_.max_ejected_share);

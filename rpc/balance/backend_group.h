@@ -1,5 +1,5 @@
 // The servers of one channel and their health: which of them are ejected, and
-// when they may come back (health_options.h). The same for all balancers.
+// when they may come back (health_options.h). All balancers share them.
 
 #ifndef FLARE_RPC_BALANCE_BACKEND_GROUP_H_
 #define FLARE_RPC_BALANCE_BACKEND_GROUP_H_

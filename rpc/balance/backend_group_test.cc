@@ -52,7 +52,7 @@ class BackendGroupTest : public ::testing::Test {
   static bool Ejected(const Backend& backend) {
     return backend.state()->ejected();
   }
-  // Of 1000 calls.
+  // Counts those of 1000 calls.
   int Admitted(const Backend& backend) {
     int admitted = 0;
     for (std::uint64_t i = 0; i != 1000; ++i) {
@@ -266,7 +266,7 @@ TEST_F(BackendGroupTest, ForgetsTheFailuresOfBeforeAnEjection) {
   EXPECT_TRUE(Ejected(five[0]));
 }
 
-// What is usual must be known before.
+// The usual latency must be known before.
 TEST_F(BackendGroupTest, EjectsByLatencyAgainstTheOthers) {
   const Backends five = group_.Update(MakePeers(0, 5));
   const auto calls = [&](std::size_t slow, std::int64_t ms) {
@@ -446,7 +446,7 @@ TEST_F(BackendGroupTest, ChecksGoBeforeEjections) {
   group_.NoteChecks(two[0].state(), false);
   Pass(2000);
   EXPECT_EQ(Admit(two[0]), Admission::kRefused);
-  Call(two[0], Verdict::kAnswered, 1, /*probe=*/true);  // Of before.
+  Call(two[0], Verdict::kAnswered, 1, /*probe=*/true);  // A probe of before.
   EXPECT_TRUE(two[0].state()->fails_checks());
   group_.NoteChecks(two[0].state(), true);
   EXPECT_FALSE(Ejected(two[0]));
@@ -487,7 +487,7 @@ class LoadedGroupTest : public BackendGroupTest {
   // For so long, so often, the client stands still, and sees no calls end.
   std::int64_t pause_every_ns_ = 0;
   std::int64_t pause_ns_ = 0;
-  double times_slower_ = 1;  // Of the first server.
+  double times_slower_ = 1;  // The first server's.
   std::uint64_t calls_of_first_ = 0;
 
  private:
@@ -590,7 +590,8 @@ TEST_F(LoadedGroupTest, ASlowServerHasFewCallsAfterASecond) {
     times_slower_ = 1;
     Run(60, 60, HeavyTailed);
   }
-  // Of 600 each time: some probes, and some calls after each quick one.
+  // At most 30 of 600 each time: some probes, and some calls after each quick
+  // one.
   EXPECT_LE(calls, 30 * kTimes);
 }
 

@@ -161,8 +161,8 @@ void BackendState::Recover(std::int64_t now_ns) {
   recovered_at_ns_.store(now_ns, std::memory_order_relaxed);
   failed_in_row_.store(0, std::memory_order_relaxed);
   reason_.store(EjectionReason::kNone, std::memory_order_relaxed);
-  // It begins anew: what it took before its ejection would keep a balancer
-  // that looks at latencies away.
+  // It begins anew: its latency before the ejection would keep a balancer that
+  // looks at latencies away.
   latency_ns_.store(0, std::memory_order_relaxed);
   mode_.store(Mode::kRecovering, std::memory_order_relaxed);
 }

@@ -1,4 +1,4 @@
-// What a channel knows of one of its servers, whatever the balancer: calls
+// A channel's knowledge of one of its servers, whatever the balancer: calls
 // under way, latency, and whether it is well. Outlives changes of the list.
 //
 // The rules of its states are at the top of backend_state.cc.
@@ -21,7 +21,7 @@ enum class Admission : std::uint8_t {
   kProbe,  // Yes, and its end decides whether others may.
 };
 
-// What the end of a call says about the server.
+// The verdict of a call's end on the server.
 enum class Verdict : std::uint8_t {
   kNeutral,   // Nothing.
   kAnswered,  // It is well.
@@ -91,7 +91,7 @@ class alignas(64) BackendState {
   // An ejected server shows signs of life: the next call is a probe.
   void AllowProbe(std::int64_t now_ns);
 
-  // What has ended since the last window.
+  // Calls that have ended since the last window.
   struct Window {
     std::uint64_t calls = 0;
     std::uint64_t failures = 0;
@@ -118,7 +118,7 @@ class alignas(64) BackendState {
 
   // Doublings of the next ejection's time. The group's, under its lock.
   unsigned doublings = 0;
-  // The same.
+  // The server's pace.
   Pace pace;
 
  private:

@@ -1,6 +1,6 @@
-// Each picker is made for one list and holds what can be computed before calls
-// come. What they share is relaxed counters: picks that overtake each other do
-// no harm.
+// Each picker is made for one list and holds everything that can be computed
+// before calls come. They share relaxed counters: picks that overtake each
+// other do no harm.
 #include "flare/rpc/load_balancer.h"
 
 #include <algorithm>
@@ -337,7 +337,7 @@ class ConsistentHash final : public Picker {
   std::atomic<std::uint32_t> in_flight_{0};
 };
 
-// Of a balancer that has Next() only.
+// The picker of a balancer that has Next() only.
 class NextPicker final : public Picker {
  public:
   NextPicker(LoadBalancer* balancer, std::size_t backends)

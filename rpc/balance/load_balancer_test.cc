@@ -197,7 +197,7 @@ TEST(ZonePickerTest, IsOfUseBetweenZonesOnly) {
   EXPECT_FALSE(ZonePicker::IsOfUse({backends[0], backends[1]}, "a"));
 }
 
-// Servers that are to have no calls.
+// Servers without a weight get no calls.
 TEST(ZonePickerTest, IsOfNoUseWithoutWeights) {
   const Backends backends = TestedZones("rr").backends;
   Backends drained;
@@ -245,7 +245,7 @@ TEST(LoadBalancerTest, LeastOutstandingOfTwoIsEvenAmongEqualOnes) {
             12);
 }
 
-// Of two different random servers: the busiest one is never the better one, the
+// Two different random servers: the busiest one is never the better one, the
 // least busy one always, when it is among them.
 TEST(LoadBalancerTest, LeastOutstandingOfTwoTakesTheLessBusyOne) {
   Tested p2c("p2c", std::vector<std::uint32_t>(5, 1));
@@ -284,7 +284,7 @@ TEST(LoadBalancerTest, LatencyAwareAvoidsSlowServersForAWhile) {
     la.backends[1].state()->End(Verdict::kNeutral, 0, now);
   }
   EXPECT_EQ(la.Pick(), 1);
-  // What isn't tried is forgotten.
+  // Servers that aren't tried are forgotten.
   now += 5'000'000'000;
   SetVirtualNow(now);
   la.backends[1].state()->Begin();

@@ -8,33 +8,33 @@
 
 namespace flare::rpc {
 
-// Of one server, since the channel knows it.
+// The totals of one server, since the channel knows it.
 struct CallTotals {
   std::uint64_t ended = 0;  // In any way.
-  std::uint64_t calls = 0;  // Of these, those that say something of the server.
-  std::uint64_t failures = 0;        // Of calls.
-  std::uint64_t slow = 0;            // Of calls.
-  std::uint64_t latency_sum_ns = 0;  // Of calls - failures.
+  std::uint64_t calls = 0;  // Those of them that say something of the server.
+  std::uint64_t failures = 0;        // Part of calls.
+  std::uint64_t slow = 0;            // Part of calls.
+  std::uint64_t latency_sum_ns = 0;  // The sum over calls - failures.
   std::uint64_t under_way = 0;       // Streams aren't.
 };
 
 // A window of calls, and the one before it. Not thread-safe.
 class Pace {
  public:
-  // Adds to the window what has happened since the last call of this. Calls
-  // that have been under way for longer than `slow_ns` count as slow: if no
-  // call of a server ends any more, that is soon known.
+  // Adds to the window the calls since the last Note(). Calls that have been
+  // under way for longer than `slow_ns` count as slow: if no call of a server
+  // ends any more, that is soon known.
   void Note(const CallTotals& totals, std::int64_t now_ns,
             std::int64_t slow_ns);
   // The next window begins.
   void CloseWindow();
-  // Leaves out what was noted up to now.
+  // Leaves out all that was noted up to now.
   void Forget();
 
   // Calls of the window.
   std::uint64_t calls() const { return window_.calls; }
   double SlowShare() const { return ShareOf(window_); }
-  // Of both windows, of which the one that isn't closed may be short.
+  // Those of both windows, of which the one that isn't closed may be short.
   std::uint64_t LatestCalls() const { return window_.calls + before_.calls; }
   double LatestSlowShare() const;
   // The mean latency of the latest closed window with an answer; 0: none.

@@ -1,4 +1,4 @@
-// What it takes to choose one of 100 servers, by each balancer:
+// The cost to choose one of 100 servers, by each balancer:
 //
 //   bazel run -c opt //rpc:pick_benchmark
 //

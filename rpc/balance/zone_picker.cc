@@ -19,7 +19,7 @@ bool ZonePicker::IsOfUse(const Backends& backends, const std::string& zone) {
   bool near = false;
   bool far = false;
   for (const Backend& backend : backends) {
-    // Without a weight it is to have no calls, and keeps none in its zone.
+    // Without a weight it gets no calls, and keeps none in its zone.
     if (backend.peer().weight == 0) continue;
     (backend.peer().zone == zone ? near : far) = true;
   }

@@ -61,7 +61,7 @@ class ZonePicker final : public Picker {
   Side near_;
   Side far_;
   std::vector<Place> places_;              // For each server of the list.
-  std::atomic<std::uint32_t> stay_{kAll};  // Of kAll calls this many stay near.
+  std::atomic<std::uint32_t> stay_{kAll};  // This many of kAll calls stay near.
 };
 
 }  // namespace flare::rpc

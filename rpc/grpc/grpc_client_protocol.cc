@@ -148,7 +148,7 @@ class GrpcClientProtocol final : public ClientProtocol {
   std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
                                          StreamOutput*) override {
     GrpcClientSession::StreamHead head;
-    // What isn't a method's name is answered as an unknown method is.
+    // A name that isn't a method's gets the answer to an unknown method.
     if (!GrpcPathOf(opening.method, &head.path)) head.path = "/";
     head.timeout_ms = opening.timeout_ms;
     if (opening.metadata != nullptr) head.metadata = *opening.metadata;

@@ -4,8 +4,8 @@
 //
 //   - Unary calls and streams share connections. Beyond the number of streams
 //     that the server allows calls wait for their turn.
-//   - Messages are protobuf, and compressed as the controller asks. What comes
-//     may be compressed.
+//   - Messages are protobuf, and compressed as the controller asks. Received
+//     ones may be compressed.
 //   - A call that is cancelled or runs out of time resets its stream.
 //   - After the server's GOAWAY the connection gets no more calls. Calls that
 //     the server hasn't looked at fail with STATUS_OUT_OF_SERVICE, which is

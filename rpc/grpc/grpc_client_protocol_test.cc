@@ -60,7 +60,7 @@ class FakeServer : public Http2Handler {
     mine->error = error;
   }
 
-  // What a response consists of.
+  // The parts of a response.
   void Head(ServerStream* stream, std::vector<Http2Field> more = {}) {
     std::vector<Http2Field> fields{{":status", "200"},
                                    {"content-type", "application/grpc"}};
@@ -519,7 +519,7 @@ TEST_F(GrpcClientProtocolTest, AfterGoAwayNothingIsSent) {
   EXPECT_TRUE(got[0].notice);
   EXPECT_TRUE(got[0].last);
   EXPECT_EQ(Send(2, "b").code(), STATUS_FAIL_TO_CONNECT);
-  // What the server has got is answered.
+  // The server answers the requests that it has got.
   server->Head(stream());
   server->Message(stream(), "c");
   server->session.SendTrailers(stream(), {{"grpc-status", "0"}});
@@ -623,7 +623,7 @@ TEST_F(GrpcClientProtocolTest, CreditIsTheServersWindow) {
   EXPECT_EQ(early->credit, 100'000u - 65535);
 }
 
-// What it takes back stays the writer's, so it isn't given again.
+// Credit that it takes back stays the writer's, so it isn't given again.
 TEST_F(GrpcClientProtocolTest, AWindowThatComesAndGoesGivesItsCreditOnce) {
   auto early = MakeRefCounted<FakeReceiver>();
   auto first = OpenStream(early);

@@ -12,7 +12,7 @@ namespace flare::rpc {
 
 namespace {
 
-// Of a unary call, granted anew in such pieces.
+// The window of a unary call is granted anew in such pieces.
 constexpr std::size_t kGrantPiece = 32 << 10;
 
 // More than any server has reason for.
@@ -38,7 +38,7 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   // Of a unary call; 0: it streams.
   const std::uint64_t correlation_id;
   RefPtr<StreamReceiver> receiver;
-  // Who uses it. [GC4]
+  // Its user. [GC4]
   bool in_session = false;
   bool has_wire = false;
   bool ended = false;  // The outcome is known, or nobody wants it.
@@ -55,7 +55,7 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
   GrpcMessageCutter cutter;
   GrpcMetadataReader metadata;
-  std::unique_ptr<Metadata> taken_metadata;  // Of a unary call.
+  std::unique_ptr<Metadata> taken_metadata;  // A unary call's.
   bool has_reply = false;
   GrpcMessage reply;
 
@@ -67,7 +67,7 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   std::size_t credited_window = 0;
 };
 
-// What the reader is to tell a stream.
+// The reader's event for a stream.
 struct GrpcClientSession::Event {
   enum class Kind {
     kMessage,
@@ -86,7 +86,7 @@ struct GrpcClientSession::Event {
   std::size_t credit = 0;
   std::unique_ptr<Metadata> metadata = nullptr;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
-  std::uint64_t correlation_id = 0;  // Of a reply.
+  std::uint64_t correlation_id = 0;  // A reply's.
 };
 
 Http2Session::Options GrpcClientSession::SessionOptions() {
@@ -116,7 +116,7 @@ void GrpcClientSession::Delete(Call* call) {
 }
 
 // --------------------------------------------------------------------------
-// What is sent
+// Output
 // --------------------------------------------------------------------------
 
 bool GrpcClientSession::FindPath(std::string_view method) {
@@ -212,7 +212,7 @@ GrpcClientSession::Sent GrpcClientSession::Send(const OutboundRequest& request,
   if (!FindPath(request.method)) return Sent::kBadMethod;
   if (closed_) return Sent::kRefused;
   // Until the call is the session's it has a place without it: there may be no
-  // memory for what follows.
+  // memory for the next steps.
   Call*& place = unary_[request.correlation_id];
   if (going_away_ || !OpenUnary(call.get(), request, scratch)) {
     unary_.erase(request.correlation_id);
@@ -299,8 +299,8 @@ void GrpcClientSession::StreamDrop(Call* call) {
   static_cast<void>(Flush());
 }
 
-// False: the connection is closed. What the output has no room for goes with
-// what is sent next, at the latest when the server has made room.
+// False: the connection is closed. Frames without room in the output go with
+// the next ones, at the latest when the server has made room.
 bool GrpcClientSession::Flush() {
   unsent_.Append(session_.Flush());
   if (session_.failed() && !closed_) [[unlikely]] {
@@ -351,7 +351,7 @@ void GrpcClientSession::OnHeaders(Http2Stream* stream, bool /*trailers*/,
   if (call->streams()) TakeMetadata(call);
 }
 
-// Of a unary call initial and trailing metadata are one.
+// A unary call has one place for initial and trailing metadata.
 void GrpcClientSession::TakeMetadata(Call* call) {
   std::unique_ptr<Metadata> metadata;
   if (std::string why = call->metadata.Take(&metadata); !why.empty()) {
@@ -444,8 +444,8 @@ void GrpcClientSession::OnEnd(Http2Stream* stream) {
   answered_.push_back(call->id());
 }
 
-// What still waits for a window isn't wanted any more. Mostly the server has
-// reset them itself, right behind its answers.
+// Data that still waits for a window isn't wanted any more. Mostly the server
+// has reset them itself, right behind its answers.
 void GrpcClientSession::ResetAnswered() {
   for (const std::int32_t id : answered_) {
     Http2Stream* const stream = session_.Find(id);
@@ -569,8 +569,8 @@ void GrpcClientSession::OnWindow(Http2Stream* stream, std::size_t bytes) {
                      .credit = bytes});
 }
 
-// What is less isn't taken back: it waits in the session. So what is more isn't
-// given a second time.
+// A smaller window takes nothing back: data waits in the session. So a larger
+// one isn't given a second time.
 void GrpcClientSession::OnPeerWindow(std::size_t bytes) {
   if (bytes <= std::exchange(peer_window_, bytes)) return;
   for (Call& call : calls_) {
@@ -593,8 +593,8 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
       ResetAnswered();
     *need = session_.need();
     static_cast<void>(Flush());
-    // What the server has sent may be broken in a way that ends the session
-    // with the words just sent.
+    // The server's input may be broken in a way that ends the session with the
+    // words just sent.
     ok = ok && !session_.over();
     if (!ok) {
       *error = session_.error().empty()

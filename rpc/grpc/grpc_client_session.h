@@ -104,9 +104,9 @@ class GrpcClientSession final : private Http2Handler {
   // --- the reader ---
 
   // Takes whole frames off `in`, whose rest needs *need bytes to be one. False:
-  // the connection is to be closed, with *error.
+  // close the connection, with *error.
   bool Read(Buffer& in, std::size_t* need, std::string* error);
-  // The next reply, or notice that no more is to be sent. False: there is none.
+  // The next reply, or notice to send no more. False: there is none.
   bool TakeReply(InboundResponse* response);
   bool HasCalls() const;
   void Close(const flare::Status& why);
@@ -116,7 +116,7 @@ class GrpcClientSession final : private Http2Handler {
 
   static Http2Session::Options SessionOptions();
 
-  // Of the session, with lock_.
+  // Called by the session, with lock_.
   Http2Stream* OnStream() override { return nullptr; }
   bool OnField(Http2Stream* stream, std::string_view name,
                std::string_view value) override FLARE_REQUIRES(lock_);
@@ -170,7 +170,7 @@ class GrpcClientSession final : private Http2Handler {
   Buffer unsent_ FLARE_GUARDED_BY(lock_);  // The output had no room for it.
   bool closed_ FLARE_GUARDED_BY(lock_) = false;
   bool going_away_ FLARE_GUARDED_BY(lock_) = false;
-  // What a stream may send at first.
+  // The initial window of a stream.
   std::size_t peer_window_ FLARE_GUARDED_BY(lock_) = 65535;
   IntrusiveList<Call> calls_ FLARE_GUARDED_BY(lock_);
   std::unordered_map<std::uint64_t, Call*, std::hash<std::uint64_t>,
@@ -180,7 +180,7 @@ class GrpcClientSession final : private Http2Handler {
   std::vector<Event> events_ FLARE_GUARDED_BY(lock_);  // [GC3]
   // Streams that the server has answered before it had all of the request.
   std::vector<std::int32_t> answered_ FLARE_GUARDED_BY(lock_);
-  // Of Open(), kept for their memory.
+  // Fields of Open(), kept for their memory.
   std::vector<Http2Field> fields_ FLARE_GUARDED_BY(lock_);
 
   // Of the latest unary call: its method, and the path that it makes.

@@ -44,8 +44,8 @@ bool IsGrpcContentType(std::string_view type);
 
 // --- grpc-timeout ---
 
-// At most eight digits and a unit. Rounded up; what is too much for that is
-// what is most.
+// At most eight digits and a unit. Rounded up; larger values become the largest
+// one.
 std::string GrpcTimeout(std::uint32_t ms);
 // In nanoseconds; nullopt if it isn't one. Too much is the largest number.
 std::optional<std::int64_t> ParseGrpcTimeout(std::string_view text);
@@ -73,7 +73,7 @@ int StatusOfGrpcFields(std::string_view grpc_status, std::string_view exact);
 // The names of gRPC. "gzip" is the format gzip, "deflate" the format zlib;
 // "snappy" (one raw block) and "zstd" are understood among our own.
 std::optional<CompressionAlgorithm> ParseGrpcEncoding(std::string_view name);
-// Empty for what gRPC has no name for.
+// Empty for those without a name in gRPC.
 std::string_view GrpcEncodingOf(CompressionAlgorithm algorithm);
 // Bit n: CompressionAlgorithm n; without unknown ones.
 std::uint64_t ParseGrpcAcceptEncoding(std::string_view list);
@@ -91,7 +91,7 @@ inline constexpr std::size_t kGrpcPrefixSize = 5;
 bool AppendGrpcMessage(OutboundBody&& body, bool compressed,
                        BufferBuilder* out);
 
-// The same in a Buffer of its own; nothing if it is 4 GiB or more.
+// A message in a Buffer of its own; nothing if it is 4 GiB or more.
 std::optional<Buffer> MakeGrpcMessage(OutboundBody&& body, bool compressed);
 
 struct GrpcMessage {

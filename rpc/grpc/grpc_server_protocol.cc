@@ -81,8 +81,8 @@ std::vector<std::pair<std::string, std::string>> GrpcEntriesOf(
   return entries;
 }
 
-// What the entries take in memory: as HPACK counts (RFC 7541, 4.1). On the wire
-// it may be a byte for each.
+// The size of the entries in memory, as HPACK counts (RFC 7541, 4.1). On the
+// wire it may be a byte for each.
 std::size_t SizeOf(const Metadata* metadata) {
   return metadata == nullptr ? 0
                              : metadata->byte_size() + 32 * metadata->size();
@@ -98,7 +98,7 @@ std::uint32_t MaxStreams(std::size_t max_pipeline) {
       1);
 }
 
-// What no other protocol begins with.
+// Bytes that no other protocol begins with.
 constexpr std::size_t kDistinctive = 4;  // "PRI "
 
 // Answers to requests that aren't gRPC's.
@@ -112,7 +112,7 @@ constexpr std::string_view kNotGrpc =
 // A longer message is serialised before the connection is locked.
 constexpr std::size_t kMaxPlainReply = 1024;
 
-// What a call that has succeeded and has no metadata is answered by.
+// The head of the reply to a successful call without metadata.
 constexpr auto kPlainHead = std::to_array<Http2Field>(
     {{":status", "200"}, {"content-type", kGrpcContentType}});
 constexpr auto kPlainEnd = std::to_array<Http2Field>({{"grpc-status", "0"}});
@@ -227,10 +227,10 @@ class GrpcServerProtocol final : public ServerProtocol,
                       const OutboundResponse& response);
   void WritePlain(std::int32_t id, OutboundBody&& body);
 
-  // Of plain HTTP.
+  // For plain HTTP.
   void CompleteHttp(Stream* stream);
 
-  // The request is complete, or its stream is to be opened.
+  // The request is complete, or its stream can be opened.
   void Complete(Stream* stream, Buffer&& body);
   CutResult OpenStream(InboundRequest* request);
 
@@ -259,7 +259,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   std::int32_t complete_ = 0;  // The stream of the request above.
   bool opens_stream_ = false;  // ... which is a streaming call.
   bool reading_ = false;       // The reader has lock_.
-  bool caller_left_ = false;   // Of a call that runs.
+  bool caller_left_ = false;   // For a call that runs.
   bool end_known_ = false;     // The peer has answered to AnnounceEnd().
   bool over_ = false;
 
@@ -270,7 +270,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   bool announced_ = false;              // See AnnounceEnd().
   // Unary calls that run for nobody.
   std::unordered_set<std::int32_t> left_;
-  // Not destroyed under lock_, since their destructors may call their wires.
+  // Destroyed without lock_, since their destructors may call their wires.
   std::vector<RefPtr<StreamReceiver>> dropped_;
 };
 
@@ -438,7 +438,7 @@ void GrpcServerProtocol::OnSameHead(Http2Stream* stream, std::size_t place) {
 bool GrpcServerProtocol::OnField(Http2Stream* base, std::string_view name,
                                  std::string_view value) {
   auto* const stream = static_cast<Stream*>(base);
-  if (stream->phase != Phase::kHead) return true;  // Of trailers.
+  if (stream->phase != Phase::kHead) return true;  // For trailers.
   if (FieldTextIs(name, ":path")) {
     stream->head.has_path = FindMethod(value, stream);
   } else if (FieldTextIs(name, ":method")) {

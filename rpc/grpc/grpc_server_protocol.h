@@ -6,7 +6,7 @@
 // handlers or calls of HTTP (`uses`); see rpc/http/http_protocol.h. Handlers
 // are told that they came by HTTP/1.1. 100 Continue isn't sent.
 //
-// How the server treats what it can't serve; the connection goes on:
+// The server's answers to requests that it can't serve; the connection goes on:
 //
 //   :status 405   another method than POST, on a server without HTTP
 //   :status 415   a content-type that isn't gRPC's, on a server without HTTP
@@ -18,12 +18,12 @@
 //                 metadata's together, or with another content-type behind
 //                 gRPC's
 //
-// Of a connection: fewer than Limits::max_pipeline streams at a time, but one
-// in any case (more are refused), as many handlers whose streams have closed,
-// but 100 in any case (likewise), and the floods that Http2Session bounds,
-// which close it.
+// Limits of a connection: fewer than Limits::max_pipeline streams at a time,
+// but one in any case (more are refused), as many handlers whose streams have
+// closed, but 100 in any case (more are refused), and the floods that
+// Http2Session bounds, which close it.
 //
-// Not here: TLS with ALPN, and upgrades from HTTP/1.1.
+// Elsewhere or missing: TLS with ALPN, and upgrades from HTTP/1.1.
 #ifndef FLARE_RPC_GRPC_GRPC_SERVER_PROTOCOL_H_
 #define FLARE_RPC_GRPC_GRPC_SERVER_PROTOCOL_H_
 

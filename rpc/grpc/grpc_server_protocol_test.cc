@@ -134,7 +134,7 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
     return bytes + std::string(size, 'm');
   }
 
-  // As no client of ours would send it.
+  // A frame that our client would not send.
   static std::string Frame(int type, int flags, std::uint32_t id,
                            std::string_view payload) {
     return testing::BigEndian(payload.size(), 3) + static_cast<char>(type) +
@@ -153,8 +153,8 @@ class GrpcServerProtocolTest : public ::testing::Test, public Http2Handler {
     ASSERT_TRUE(client->Open(stream, fields, /*end=*/false));
   }
 
-  // What the client has to say reaches the protocol. Requests that it cuts are
-  // in `requests`.
+  // Passes the client's output to the protocol. Requests that it cuts are in
+  // `requests`.
   void Serve(std::size_t piece = 1 << 20) {
     for (;;) {
       Buffer bytes = client->Flush();
@@ -693,7 +693,7 @@ TEST_F(GrpcServerProtocolTest, CallersWhoseStreamsAreRejectedHaveLeft) {
   EXPECT_FALSE(protocol->CallerLeft(requests[0]->ticket));
 }
 
-// Their streams have ended, by what their client has sent, and they run on.
+// Their streams have ended, by frames of their client, and they run on.
 TEST_F(GrpcServerProtocolTest, HandlersThatRunForNobodyAreBounded) {
   Remake({.max_pipeline = 3});
   std::vector<std::unique_ptr<StreamWire>> running;

@@ -15,7 +15,7 @@
 namespace flare::rpc {
 namespace {
 
-// Of a failure's text, in bytes.
+// The limit of a failure's text, in bytes.
 constexpr std::size_t kMaxText = 4096;
 
 }  // namespace

@@ -51,14 +51,14 @@ struct Http2Exchange {
   }
 };
 
-// What the head of a call says, but for metadata.
+// The head of a call, without metadata.
 struct GrpcCallHead {
   bool is_post = false;
   bool is_head = false;
   bool has_path = false;
   bool has_type = false;
   bool bad_timeout = false;
-  std::optional<PayloadFormat> format;  // Of gRPC.
+  std::optional<PayloadFormat> format;  // gRPC's.
   std::optional<CompressionAlgorithm> encoding = CompressionAlgorithm::kNone;
   std::uint32_t timeout_ms = 0;
   std::uint64_t acceptable = 0;
@@ -73,7 +73,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
     kHead,       // Its fields come.
     kUnary,      // Its message comes.
     kStreaming,  // Its messages go to the receiver.
-    kHttp,       // Not gRPC's: its body comes.
+    kHttp,       // Another protocol's: its body comes.
     // Nor is HTTP served: answered at its end, or before it has filled its
     // window.
     kRefused,
@@ -91,7 +91,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
             std::uint64_t{1} << static_cast<int>(algorithm)) != 0;
   }
 
-  // What has left since the last call. [GS5]
+  // The bytes that have left since the last call. [GS5]
   std::size_t TakeCredit() {
     if (http == nullptr || !http->base64) return std::exchange(credit, 0);
     const std::size_t taken = Http2Exchange::CreditOf(credit, true);
@@ -117,19 +117,21 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::string own_method;  // See GrpcCallHead::method.
   GrpcMessageCutter messages;
   GrpcMetadataReader metadata;
-  std::unique_ptr<Metadata> request_metadata;  // Of a unary call.
-  std::size_t metadata_size = 0;               // Of the above, in kept.
+  std::unique_ptr<Metadata> request_metadata;  // A unary call's.
+  std::size_t metadata_size = 0;               // The size of the metadata in
+                                               // kept.
   std::size_t kept = 0;       // Bytes of an incomplete request.
   std::size_t advanced = 0;   // Granted before the receiver did.
   std::size_t ungranted = 0;  // Received.
-  std::size_t counted = 0;    // Of a reply that waits: by the server.
+  std::size_t counted = 0;    // The size of a waiting reply, by the server's
+                              // count.
   std::size_t credit = 0;     // [GS5]
   RefPtr<StreamReceiver> receiver;
-  std::unique_ptr<Http2Exchange> http;  // Of plain HTTP.
+  std::unique_ptr<Http2Exchange> http;  // For plain HTTP.
 };
 
 // Names and values as Http2Session takes them. They are others for each call,
-// so no table is to have them.
+// so no table should have them.
 std::vector<Http2Field> GrpcFieldsOf(
     const std::vector<std::pair<std::string, std::string>>& entries);
 
@@ -164,15 +166,15 @@ class GrpcServerSession {
   // Ends the call, once. Before the head it is all in one block.
   void SendStatus(Stream* stream, int status, std::string_view text,
                   const std::vector<Http2Field>& metadata);
-  // Of plain HTTP: a whole reply, in the form of HTTP/1.1.
+  // For plain HTTP: a whole reply, in the form of HTTP/1.1.
   void SendHttp(Stream* stream, Buffer&& http1);
   // `fields` and those of metadata. The span is valid until the next call.
   std::span<const Http2Field> Join(std::span<const Http2Field> fields,
                                    const std::vector<Http2Field>& metadata);
   // False: the connection is closed.
   bool FlushLocked();
-  // The same for a reply: at once, if it is the only one. Counts what waits of
-  // it for the peer's windows.
+  // Flushes for a reply: at once, if it is the only one. Counts its bytes that
+  // wait for the peer's windows.
   bool FlushReply(std::int32_t id) FLARE_REQUIRES(lock_);
   // Tells the writer of a stream's reply, if one waits, to ask again. [GS6]
   static void Wake(Stream* stream);
@@ -180,7 +182,7 @@ class GrpcServerSession {
   ReplySink* const output_;
   std::atomic<std::size_t> kept_{0};
   std::atomic<std::size_t> incomplete_{0};  // Unary requests.
-  std::size_t earlier_ = 0;                 // Of these. [GS7]
+  std::size_t earlier_ = 0;                 // Those before these. [GS7]
   std::uint32_t round_ = 0;
   std::size_t orphans_ = 0;  // [GS8]
   mutable ThreadMutex lock_;

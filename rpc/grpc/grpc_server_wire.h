@@ -125,7 +125,7 @@ class GrpcServerWire final : public StreamWire {
     }
     ScopedLock guard(session_->lock_);
     GrpcServerStream* const stream = session_->Find(id_);
-    // Of the reset its receiver is told.
+    // Its receiver learns of the reset.
     if (stream == nullptr || stream->status_sent) return !session_->closed_;
     SendHeadOnce(stream);
     session_->session_->SendData(stream, *std::move(message));
@@ -154,7 +154,7 @@ class GrpcServerWire final : public StreamWire {
   GrpcServerSession* const session_;
   CompressionAlgorithm compression_ = CompressionAlgorithm::kNone;
   bool begun_ = false;      // Its stream is told.
-  std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
+  std::size_t credit_ = 0;  // For its call, which calls one at a time.
   std::vector<std::pair<std::string, std::string>> initial_;
   std::vector<std::pair<std::string, std::string>> trailing_;
 };

@@ -57,10 +57,10 @@ bool IsLostInGrpc(int status);
 // "NOT_FOUND" for GrpcCode::kNotFound; "UNKNOWN" for an unknown code.
 std::string_view GrpcCodeName(GrpcCode code);
 
-// What a response means that has no grpc-status, by its HTTP status.
+// The meaning of a response without grpc-status, by its HTTP status.
 GrpcCode GrpcFromHttpStatus(int http_status);
 
-// What a stream means that the peer has reset, by the error code of HTTP/2.
+// The meaning of a stream that the peer has reset, by the error code of HTTP/2.
 GrpcCode GrpcFromHttp2Error(std::uint32_t error);
 
 }  // namespace flare::rpc

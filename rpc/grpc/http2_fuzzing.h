@@ -1,5 +1,5 @@
-// What must hold for any connection of HTTP/2, however its frames come. Shared
-// by the randomised test and the fuzzer; a violation ends the process.
+// Invariants for any connection of HTTP/2, however its frames come. Shared by
+// the randomised test and the fuzzer; a violation ends the process.
 //
 //   CheckHttp2Connection(script);
 //
@@ -71,7 +71,7 @@ class Http2ConnectionCheck {
  private:
   struct Call {
     InboundRequest request;
-    HttpTicket ticket;  // Of a reply in pieces.
+    HttpTicket ticket;  // For a reply in pieces.
     CountingWaiter waiter;
     int asked = 0;  // How often it was to wait.
     bool begun = false;
@@ -162,7 +162,7 @@ class Http2ConnectionCheck {
            static_cast<char>(value.size()) + std::string(value);
   }
   static std::string Indexed(std::ptrdiff_t at) {
-    constexpr int kFirst = 62;  // Of the dynamic table.
+    constexpr int kFirst = 62;  // The first index of the dynamic table.
     return std::string(1, static_cast<char>(0x80 + kFirst + at));
   }
   // A field that a byte repeats.
@@ -171,7 +171,8 @@ class Http2ConnectionCheck {
     const std::string first = Field("large", *value);
     return first + std::string(Next() % 64, Field("large", *value).front());
   }
-  // Of a request: of gRPC, of a web page, a call of HTTP, or for a handler.
+  // The head of a request: of gRPC, of a web page, a call of HTTP, or for a
+  // handler.
   std::string Head() {
     constexpr std::string_view kPaths[] = {"/a.B/Unary", "/a.B/Stream",
                                            "/a.B/None", "/rpc/a.B.Unary",
@@ -369,7 +370,7 @@ class Http2ConnectionCheck {
     }
   }
 
-  // Of a web page's call. False: the reply is a single message.
+  // The reply to a web page's call. False: the reply is a single message.
   bool StreamReply(const InboundRequest& request) {
     if (sink_.KindOfMethod(request.head.method, false) !=
             MethodKind::kStreaming ||
@@ -390,7 +391,7 @@ class Http2ConnectionCheck {
     }
   }
 
-  // Of a reply in pieces, of the latest handler's request.
+  // A piece of a reply, for the latest handler's request.
   void Piece(unsigned how) {
     for (std::size_t i = calls_.size(); i-- > answered_;) {
       Call& call = *calls_[i];
@@ -459,7 +460,7 @@ class Http2ConnectionCheck {
     }
   }
 
-  // Of this thread: others' work doesn't count.
+  // CPU time of this thread: others' work doesn't count.
   static std::int64_t CpuNs() {
     timespec now;
     CHECK_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
@@ -494,12 +495,12 @@ class Http2ConnectionCheck {
   std::string sent_;
   std::size_t fed_ = 0;
   std::int64_t cut_ns_ = 0;  // That reading them took.
-  // What HPACK's dynamic table has, the latest entry first.
+  // The entries of HPACK's dynamic table, the latest entry first.
   std::vector<std::pair<std::string_view, std::string_view>> table_;
   bool table_known_ = true;  // Else the script has sent bytes of its own.
   bool indexes_ = false;     // The head that is made uses the table.
-  std::string_view path_;    // Of the head that was made last.
-  std::map<std::uint32_t, std::string_view> paths_;  // Of streams.
+  std::string_view path_;    // The path of the head that was made last.
+  std::map<std::uint32_t, std::string_view> paths_;  // Paths of streams.
   std::uint32_t last_stream_ = 1;
   bool open_ = true;
 };

@@ -70,7 +70,7 @@ class Http2ReplyWire final : public StreamWire {
     }
     ScopedLock guard(session_->lock_);
     GrpcServerStream* const stream = Find();
-    // Of the reset its receiver is told.
+    // Its receiver learns of the reset.
     if (stream == nullptr || stream->status_sent) return !session_->closed_;
     // The rest returns when it has left.
     credit_ += cost - Http2Exchange::CreditOf(message.size(), base64_);
@@ -109,7 +109,8 @@ class Http2ReplyWire final : public StreamWire {
   void HoldInput() override {}
   void ReleaseInput() override {}
   bool has_credits() const override { return true; }
-  // Of what is in front of it, and what base64 may add to the last three bytes.
+  // The size of its prefix, and of the bytes that base64 may add to the last
+  // three.
   std::size_t message_cost() const override {
     if (dialect_ == nullptr) return kMaxVarintSize;
     return base64_ ? kGrpcPrefixSize + 2 : kGrpcPrefixSize;
@@ -181,7 +182,7 @@ class Http2ReplyWire final : public StreamWire {
   const HttpDialect* const dialect_;  // Null: none.
   const bool base64_;
   GrpcServerSession* const session_;
-  std::size_t credit_ = 0;  // Of its call's, which calls one at a time.
+  std::size_t credit_ = 0;  // For its call, which calls one at a time.
   Metadata metadata_;
   Metadata trailers_;
 };

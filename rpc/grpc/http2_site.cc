@@ -17,7 +17,8 @@
 namespace flare::rpc {
 namespace {
 
-// Of a reply in pieces, that wait for the stream's window: no more are taken.
+// Bytes of a reply in pieces that wait for the stream's window: no more are
+// taken.
 constexpr std::size_t kMostQueued = 64 << 10;
 
 std::int32_t StreamIdOf(const HttpTicket& ticket) {

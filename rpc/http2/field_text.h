@@ -17,7 +17,7 @@ inline bool FieldTextIs(std::string_view text, const char (&literal)[kSize]) {
          std::memcmp(text.data(), literal, kSize - 1) == 0;
 }
 
-// A field that lets its owner in: no table is to have it (RFC 7541, 7.1.3).
+// A field that lets its owner in: no table should have it (RFC 7541, 7.1.3).
 inline bool IsSecretField(std::string_view name) {
   return FieldTextIs(name, "authorization") ||
          FieldTextIs(name, "proxy-authorization") ||

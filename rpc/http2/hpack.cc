@@ -158,7 +158,7 @@ inline bool Same(std::string_view a, std::string_view b) {
   return a.size() == b.size() && Same(a.data(), b.data(), a.size());
 }
 
-// Of its size, its begin and its end, so in the same time for any text. Those
+// Uses its size, its begin and its end, so in the same time for any text. Those
 // that collide cost a comparison each, and a table has at most 128.
 constexpr std::uint64_t HashOf(std::string_view text) {
   const std::size_t size = text.size();
@@ -289,7 +289,7 @@ void AppendString(std::string_view text, bool once, std::string* block) {
 
 }  // namespace
 
-// What is left of a block.
+// The rest of a block.
 class HpackDecoder::Reader {
  public:
   explicit Reader(std::string_view block) : left_(block) {}
@@ -318,7 +318,7 @@ class HpackDecoder::Reader {
   // Numbers of 32 bits need no more, and take six bytes.
   static constexpr int kMaxShift = 28;
 
-  // What follows a prefix of ones.
+  // The bytes behind a prefix of ones.
   bool ReadLongInteger(std::uint32_t* value) {
     std::uint64_t sum = *value;
     for (int shift = 0; shift <= kMaxShift && !left_.empty(); shift += 7) {

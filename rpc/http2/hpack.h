@@ -13,8 +13,8 @@
 //   encoder.Encode("grpc-message", text, HpackIndexing::kOmit, &block);
 //
 // A decoder gets all blocks of its connection, in order, also those of streams
-// that are closed: each changes the table. What an encoder has written must be
-// sent, in order, for the same reason.
+// that are closed: each changes the table. An encoder's output must be sent, in
+// order, for the same reason.
 //
 // Not thread-safe; nothing blocks. Tables allocate as they grow to their
 // sizes, and not again. Without memory std::bad_alloc is thrown, and the
@@ -62,9 +62,10 @@ class HpackDecoder {
   struct Options {
     // As announced by SETTINGS_HEADER_TABLE_SIZE.
     std::size_t max_table_size = kHpackTableSize;
-    // Of names and values of a block, each field with 32 bytes more (RFC 9113,
-    // 6.5.2). No field beyond it is delivered; the table stays right. A block
-    // of kEndlessList times as much is an error: tables make it of few bytes.
+    // Bytes of names and values of a block, each field with 32 bytes more (RFC
+    // 9113, 6.5.2). No field beyond it is delivered; the table stays right. A
+    // block of kEndlessList times as much is an error: tables make it of few
+    // bytes.
     std::size_t max_header_list = 64 << 10;
   };
 
@@ -106,7 +107,7 @@ class HpackDecoder {
   void ReadString(Reader* reader, std::string* scratch, std::string_view* text);
 
   const Options options_;
-  // A field's mark is what is known to be valid.
+  // A field's mark says that it is known to be valid.
   HpackTable table_;
   std::string_view error_;
   // For strings that don't lie in the block as they are.
@@ -114,8 +115,8 @@ class HpackDecoder {
   std::string value_;
 };
 
-// What becomes of a field that no table has. One that is in a table, as a
-// whole, is sent as its number by all but kNever.
+// The form of a field that no table has. One that is in a table, as a whole, is
+// sent as its number by all but kNever.
 enum class HpackIndexing : std::uint8_t {
   // It goes to the table: it will be sent again on this connection.
   kAdd,
@@ -128,8 +129,8 @@ enum class HpackIndexing : std::uint8_t {
 
 class HpackEncoder {
  public:
-  // The peer's SETTINGS_HEADER_TABLE_SIZE, once it is acknowledged. Of larger
-  // tables only kHpackTableSize bytes are used.
+  // The peer's SETTINGS_HEADER_TABLE_SIZE, once it is acknowledged. Only
+  // kHpackTableSize bytes of larger tables are used.
   void SetMaxTableSize(std::size_t size);
 
   // Appends the field to *block, which must hold one block from its begin on.
@@ -137,7 +138,8 @@ class HpackEncoder {
   void Encode(std::string_view name, std::string_view value,
               HpackIndexing indexing, std::string* block);
 
-  // While it is the same, so are the blocks that the same fields make. Not 0.
+  // While it is the same, so are the blocks that the same fields make. It is
+  // never 0.
   std::uint64_t version() const { return version_; }
 
  private:

@@ -1,6 +1,6 @@
-// What must hold for HPACK, whatever the peer sends: it is compared with that
-// of libnghttp2. Shared by the randomised test and the fuzzer; a difference
-// ends the process.
+// Invariants for HPACK, whatever the peer sends: it is compared with that of
+// libnghttp2. Shared by the randomised test and the fuzzer; a difference ends
+// the process.
 //
 //   CheckHpackBytes(bytes);     // Blocks of any bytes, broken ones included.
 //   CheckHpackFields(script);   // Lists of fields, encoded by either, decoded
@@ -72,7 +72,7 @@ inline DecodedHpack DecodeHpack(std::string_view block, HpackDecoder* decoder,
   return decoded;
 }
 
-// One with a limit leaves out what is beyond it, and knows the table behind it
+// One with a limit leaves out fields beyond it, and knows the table behind it
 // nevertheless. False: it has given up.
 inline bool CheckLimitedHpack(std::string_view block,
                               const DecodedHpack& unlimited,

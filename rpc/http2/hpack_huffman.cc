@@ -153,7 +153,7 @@ Symbol Next(const BitReader& bits) {
   return DecodeLong(bits.Top32());
 }
 
-// What is behind the last symbol: the begin of kEndOfText's code.
+// The bits behind the last symbol: the begin of kEndOfText's code.
 bool IsPadding(const BitReader& bits) {
   return bits.bits() < 8 && bits.Top(kShort) == (1U << kShort) - 1;
 }

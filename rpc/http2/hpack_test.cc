@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// Of hexadecimal digits; blanks are passed over.
+// The bytes of hexadecimal digits; blanks are passed over.
 std::string Bytes(std::string_view hex) {
   std::string digits;
   for (const char c : hex) {
@@ -55,7 +55,7 @@ class Receiver {
   }
 
   HpackResult last_;
-  std::vector<bool> valid_;  // Of all fields.
+  std::vector<bool> valid_;  // For all fields.
   bool never_index_ = false;
 
  private:

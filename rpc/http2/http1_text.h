@@ -24,7 +24,7 @@ namespace flare::rpc {
 // The head of one request. Pseudo header fields come first, as HTTP/2 has it.
 class Http1RequestText {
  public:
-  // Forgets what was added.
+  // Forgets all fields.
   void Clear();
   // Passes over "te" and "expect", which are the connection's affair, and over
   // "host" behind ":authority". Fields "cookie" become one.
@@ -65,7 +65,7 @@ class Http2Reply {
 
   // Valid as long as this lives.
   std::vector<Http2Field> fields() const;
-  // What is behind the head.
+  // The bytes behind the head.
   Buffer body;
 
  private:

@@ -60,14 +60,15 @@ inline constexpr std::uint8_t kHttp2EndHeaders = 0x4;
 inline constexpr std::uint8_t kHttp2Padded = 0x8;
 inline constexpr std::uint8_t kHttp2Priority = 0x20;
 
-// Of a connection and of each stream, before anything else is agreed on.
+// The window of a connection and of each stream, before anything else is agreed
+// on.
 inline constexpr std::int64_t kHttp2InitialWindow = 65535;
 inline constexpr std::int64_t kHttp2MaxWindow = 0x7fffffff;
 
 struct Http2FrameHeader {
   static constexpr std::size_t kSize = 9;
 
-  std::uint32_t length = 0;  // Of what follows the header.
+  std::uint32_t length = 0;  // The size of the payload behind the header.
   Http2FrameType type = {};
   std::uint8_t flags = 0;
   std::int32_t stream = 0;  // 0: the connection.

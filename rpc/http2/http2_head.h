@@ -1,5 +1,5 @@
 // Whether the fields of a block make a request, a response, or trailers, by the
-// rules of HTTP/2 (RFC 9113, sections 8.1 to 8.3). What is in them is for
+// rules of HTTP/2 (RFC 9113, sections 8.1 to 8.3). Their contents are for
 // others to judge.
 //
 //   Http2HeadCheck check;
@@ -36,7 +36,7 @@ class Http2HeadCheck {
   Http2HeadCheck() = default;
 
   Kind kind() const { return kind_; }
-  // Of a response; 0 before it has come.
+  // A response's status; 0 before it has come.
   int status() const { return status_; }
   // It is followed by another head.
   bool interim() const {
@@ -47,7 +47,7 @@ class Http2HeadCheck {
   }
 
  private:
-  // What has come, as bits.
+  // The fields that have come, as bits.
   enum Seen : std::uint8_t {
     kMethod = 1,
     kScheme = 2,

@@ -20,14 +20,14 @@ namespace {
 
 constexpr int kStreams = 30;
 
-// What has come by one stream.
+// The input of one stream.
 struct Message {
   std::string fields;
   std::string data;
   bool ended = false;
 };
 
-// One side, by libnghttp2. Servers answer each request by what it had.
+// One side, by libnghttp2. Servers answer each request with its content.
 class Peer {
  public:
   explicit Peer(bool server) : server_(server) {
@@ -114,7 +114,7 @@ class Peer {
     }
     return static_cast<ssize_t>(size);
   }
-  // Of each second frame.
+  // Pads each second frame.
   static ssize_t Pad(nghttp2_session*, const nghttp2_frame* frame,
                      std::size_t most, void* user) {
     const bool pads = ++static_cast<Peer*>(user)->frames_ % 2 == 0;

@@ -15,7 +15,7 @@ namespace {
 // the end of a stream, which is mostly read at once.
 constexpr std::size_t kCopyAtMost = 512;
 
-// Of a peer that hasn't said how many streams it takes.
+// For a peer that hasn't said how many streams it takes.
 constexpr std::size_t kFirstStreams = 100;
 
 // Smaller ones, in the middle of a block, count as frames that are no messages.
@@ -28,10 +28,10 @@ constexpr int kMaxWindowChanges = 100;
 // Longer blocks of fields aren't kept to be compared with the next.
 constexpr std::size_t kMaxKnownHead = 512;
 
-// What a peer may announce by SETTINGS_MAX_FRAME_SIZE, at most.
+// The most that a peer may announce by SETTINGS_MAX_FRAME_SIZE.
 constexpr std::uint32_t kLargestFrame = (1 << 24) - 1;
 
-// Of what frames have.
+// The size of a setting in a frame.
 constexpr std::size_t kSettingSize = 6;
 constexpr std::size_t kPrioritySize = 5;
 constexpr std::size_t kPingSize = 8;
@@ -43,7 +43,7 @@ std::uint32_t NumberOf(std::string_view bytes) {
   return ReadBigEndian32(bytes.data());
 }
 
-// Of a field of 31 bits.
+// From a field of 31 bits.
 std::int32_t StreamOf(std::string_view bytes) {
   return static_cast<std::int32_t>(NumberOf(bytes) & 0x7fffffff);
 }
@@ -203,7 +203,7 @@ bool Http2Session::TakeFrame(Buffer* bytes) {
   return true;
 }
 
-// What can be told from the header alone, before the rest has come.
+// Checks that need the header alone, before the rest has come.
 bool Http2Session::CheckFrame(const Http2FrameHeader& header) {
   if (header.length > kMaxFrameSize) [[unlikely]] {
     Terminate(Http2Error::kFrameSizeError, "a frame that is too large");
@@ -348,7 +348,7 @@ void Http2Session::EndRemote(Http2Stream* stream) {
   }
 }
 
-// Of a stream that we have ended.
+// Data of a stream that we have ended.
 void Http2Session::PassOverData(std::size_t size) {
   const auto bytes = static_cast<std::int64_t>(size);
   if (bytes == 0 || bytes > late_data_) return AdmitControlFrame();
@@ -590,7 +590,7 @@ void Http2Session::TakePriority(const Http2FrameHeader& header,
   if (CheckPriority(header.stream, payload)) AdmitControlFrame();
 }
 
-// Priorities are passed over, but for what can't be.
+// Priorities are passed over, except invalid ones.
 bool Http2Session::CheckPriority(std::int32_t stream,
                                  std::string_view payload) {
   if (StreamOf(payload) != stream) return true;
@@ -730,7 +730,7 @@ void Http2Session::TakeGoAway(const Http2FrameHeader& header,
                      static_cast<Http2Error>(NumberOf(payload.substr(4))),
                      payload.substr(kLeast));
   if (role_ == Role::kServer) return;
-  // Of those the peer knows nothing. Nor may any be opened now.
+  // Streams that the peer knows nothing of. None may be opened now.
   std::vector<Http2Stream*> unseen;
   streams_.ForEach([&](Http2Stream* stream) {
     if (stream->is_closing_) return;
@@ -775,7 +775,7 @@ void Http2Session::TakeWindowUpdate(const Http2FrameHeader& header,
 }
 
 // --------------------------------------------------------------------------
-// What is sent
+// Output
 // --------------------------------------------------------------------------
 
 Buffer Http2Session::Flush() {
@@ -1187,7 +1187,7 @@ void Http2Session::Reject(Http2Stream* stream, Http2Error error) {
   AdmitReset();
 }
 
-// Not now: who sends what ends a stream may use it still.
+// Closes it later: the sender of a stream's last frame may use it still.
 void Http2Session::CloseLater(Http2Stream* stream, Http2Error outcome) {
   closing_.push_back(stream);
   stream->is_closing_ = true;

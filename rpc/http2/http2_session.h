@@ -16,7 +16,7 @@
 // Left out: the upgrade from HTTP/1.1, pushes, and priorities, which are passed
 // over.
 //
-// Not thread-safe: whoever shares one guards it with a lock, under which the
+// Not thread-safe: users that share one guard it with a lock, under which the
 // handler is called, too. Nothing blocks. In steady state nothing is allocated
 // but by queues of data that wait. Without memory the constructor and the Send
 // functions throw std::bad_alloc, and the session has failed; Receive() and
@@ -65,10 +65,10 @@ class Http2FixedFields {
 
   const std::span<const Http2Field> fields_;
   std::string block_;
-  std::uint64_t version_ = 0;  // Of the encoder, for which it is the block.
+  std::uint64_t version_ = 0;  // The encoder's version that the block is for.
 };
 
-// What a session keeps of a stream. Its user derives from it.
+// A session's state of a stream. Its user derives from it.
 class Http2Stream {
  public:
   std::int32_t id() const { return id_; }
@@ -104,14 +104,14 @@ class Http2Stream {
   bool ends_ = false;        // Nothing follows out_ but trailers.
   bool local_end_ = false;   // We have sent all.
   bool remote_end_ = false;  // The peer has.
-  bool has_head_ = false;    // The peer's, but for interim ones.
+  bool has_head_ = false;    // The peer's head, interim ones excluded.
   bool asks_head_ = false;   // By HEAD: the response has no data.
   bool in_line_ = false;     // In Http2Session::line_.
   bool is_closing_ = false;  // In Http2Session::closing_.
   Http2Error outcome_ = Http2Error::kNoError;  // ... with this.
   std::int64_t send_window_ = 0;
   std::int64_t receive_window_ = 0;
-  std::int64_t content_left_ = kUnknown;  // Of content-length.
+  std::int64_t content_left_ = kUnknown;  // The rest of content-length.
   std::size_t padding_ = 0;               // Received, and not granted anew.
   Buffer out_;
   // Short messages lie in blocks that many streams share.
@@ -119,9 +119,9 @@ class Http2Stream {
   std::unique_ptr<Kept> kept_;
 };
 
-// What comes from the peer. Called by Receive(), and by Flush(): OnSent() and
+// The peer's input. Called by Receive(), and by Flush(): OnSent() and
 // OnClosed(). OnSent() is called by SendData(), too. May call the session's
-// Send functions, but in OnSent(), and not Receive() or Flush().
+// Send functions, except in OnSent(), and not Receive() or Flush().
 class Http2Handler {
  public:
   // The peer has opened a stream. Null: it is refused. On servers only.
@@ -180,18 +180,18 @@ class Http2Session {
   static constexpr std::size_t kKnownHeads = 4;
 
   struct Options {
-    // Of the peer's streams that are open at a time.
+    // The limit of the peer's streams that are open at a time.
     std::uint32_t max_concurrent_streams = 1024;
-    // What a stream takes that isn't granted anew.
+    // The bytes that a stream takes before they are granted anew.
     std::uint32_t stream_window = 64 << 10;
     // ... and all of them together. Granted anew as data come.
     std::uint32_t connection_window = 4 << 20;
     // Names and values of one block, each with 32 bytes more. A stream with a
     // larger one is reset.
     std::size_t max_header_list = 64 << 10;
-    // Of frames that are neither heads nor data of a message, beyond four for
-    // each of those, and of streams that the peer resets. More end the session.
-    // Those of streams that aren't open are of the former.
+    // Limit of frames that are neither heads nor data of a message, beyond four
+    // for each of those, and of streams that the peer resets. More end the
+    // session. Those of streams that aren't open are of the former.
     int max_control_frames_per_second = FloodGuard::kMaxNotices;
     int max_resets_per_second = 1000;
   };
@@ -203,10 +203,10 @@ class Http2Session {
   Http2Session& operator=(const Http2Session&) = delete;
 
   // Takes whole frames off *bytes. The rest of the last one stays, whose size
-  // is need(). False: the session has failed, see error(), or is over. What
-  // Flush() has then is still to be sent: it tells the peer why.
+  // is need(). False: the session has failed, see error(), or is over. Send
+  // Flush()'s output even then: it tells the peer why.
   [[nodiscard]] bool Receive(Buffer* bytes);
-  // The same for those that keep no rest.
+  // Receives from callers that keep no rest.
   [[nodiscard]] bool Receive(Buffer&& bytes) {
     rest_.Append(std::move(bytes));
     return Receive(&rest_);
@@ -217,11 +217,11 @@ class Http2Session {
   std::size_t need() const { return need_; }
   // More frames of a head, or of trailers, are to come.
   bool within_block() const { return block_stream_ != 0; }
-  // What is to be sent now; may be empty. Without memory the session fails.
+  // The output to send now; may be empty. Without memory the session fails.
   [[nodiscard]] Buffer Flush();
-  // What is sent until Flush(), which must follow, is written by *builder,
-  // which is empty. For callers that have one: a second one beside it would
-  // begin another block.
+  // Output until Flush(), which must follow, is written by *builder, which is
+  // empty. For callers that have one: a second one beside it would begin
+  // another block.
   void WriteBy(BufferBuilder* builder) {
     if (output_ == nullptr) output_ = builder;
   }
@@ -300,7 +300,7 @@ class Http2Session {
  private:
   // --- what comes ---
 
-  // False: what there is must wait, or the session is broken.
+  // False: the input must wait, or the session is broken.
   bool TakePreface(Buffer* bytes);
   bool TakeFrame(Buffer* bytes);
   bool CheckFrame(const Http2FrameHeader& header);
@@ -351,7 +351,7 @@ class Http2Session {
     return std::find(ended_.begin(), ended_.end(), id) != ended_.end();
   }
 
-  // --- what is sent ---
+  // --- output ---
 
   struct MessageWriter {
     std::size_t size;
@@ -401,13 +401,13 @@ class Http2Session {
 
   // We have sent all.
   void EndLocal(Http2Stream* stream);
-  // Resets a stream for what the peer has done.
+  // Resets a stream for a fault of the peer.
   void Reject(Http2Stream* stream, Http2Error error);
   void CloseLater(Http2Stream* stream, Http2Error outcome);
   void CloseMarked();
   void Close(Http2Stream* stream, Http2Error outcome, bool by_peer);
 
-  // GOAWAY, for what the peer has done.
+  // GOAWAY, for a fault of the peer.
   void Terminate(Http2Error error, std::string_view why);
   void Fail(std::string_view why) noexcept;
   // Too many end the session.
@@ -424,19 +424,19 @@ class Http2Session {
   Http2Handler* const handler_;
   std::string error_;
   bool failed_ = false;
-  bool terminated_ = false;  // By GOAWAY, for what the peer has done.
+  bool terminated_ = false;  // By GOAWAY, for a fault of the peer.
   bool paused_ = false;
   bool has_preface_ = false;   // Or needs none.
   bool has_settings_ = false;  // The peer's.
   bool goaway_sent_ = false;
   bool goaway_received_ = false;
-  int free_control_frames_ = 0;  // Not counted, see NoteMessageFrame().
+  int free_control_frames_ = 0;  // Exempt frames, see NoteMessageFrame().
   FloodGuard control_frames_;
   FloodGuard resets_;
   FloodGuard window_changes_;  // Each concerns all streams.
 
   Http2StreamTable<Http2Stream> streams_;
-  std::size_t open_ = 0;  // Of these: neither closing nor waiting to open.
+  std::size_t open_ = 0;  // Those neither closing nor waiting to open.
   std::vector<Http2Stream*> closing_;
   // On servers: the last stream that was opened, those that were passed over
   // before it, from the first one on, and the latest that were closed when the
@@ -447,7 +447,7 @@ class Http2Session {
   std::size_t next_ended_ = 0;
   std::int32_t goaway_last_ = 0x7fffffff;  // As we have said.
 
-  // Of streams that we ended, and no more than what the peer may send at all.
+  // Data of streams that we ended, at most as much as the peer may send at all.
   std::int64_t late_data_ = 0;
 
   // Input.
@@ -470,7 +470,7 @@ class Http2Session {
   std::array<KnownHead, kKnownHeads> known_heads_;
   std::size_t next_known_ = 0;
   std::int64_t receive_window_ = kHttp2InitialWindow;
-  std::size_t ungranted_ = 0;  // Of that window.
+  std::size_t ungranted_ = 0;  // The part of that window.
   std::int64_t initial_receive_window_ = kHttp2InitialWindow;
 
   // Output.

@@ -81,7 +81,7 @@ struct TestHandler final : Http2Handler {
 
 class Http2SessionTest : public ::testing::Test {
  protected:
-  // What both have to say goes over, until neither says anything.
+  // Passes both sides' output over, until neither has any.
   void Exchange() {
     for (;;) {
       Buffer to_server = client.Flush();
@@ -189,7 +189,7 @@ TEST_F(Http2SessionTest, DataWaitForTheWindow) {
   EXPECT_EQ(stream.queued(), data.size() - (64 << 10));
   EXPECT_EQ(stream.sent, 64u << 10);
   EXPECT_FALSE(peer->ended);
-  server.Grant(peer, 200'000);  // The window grows by what is more.
+  server.Grant(peer, 200'000);  // The window grows by the difference.
   Exchange();
   EXPECT_EQ(peer->data, data);
   EXPECT_TRUE(peer->ended);
@@ -338,7 +338,7 @@ std::string Frame(Http2FrameType type, std::int32_t id,
 }
 
 constexpr std::string_view kNumber("\0\0\0\1", 4);
-// Of HPACK: GET http://x/.
+// In HPACK: GET http://x/.
 constexpr std::string_view kHead = "\x82\x86\x84\x41\x01x";
 
 TEST_F(Http2SessionTest, FramesOfEndedStreamsBreakTheSession) {
@@ -384,7 +384,7 @@ TEST_F(Http2SessionTest, FramesOfStreamsThatWeEndedAreIgnored) {
   EXPECT_TRUE(ServerTakes(Frame(Http2FrameType::kHeaders, 1)));
 }
 
-// However many frames, before and behind Flush(). What is more is a flood.
+// However many frames, before and behind Flush(). More are a flood.
 TEST_F(Http2SessionTest, AWindowOfDataMayBeOnItsWayWhenAStreamEnds) {
   TestStream stream;
   Open(&stream, /*end=*/false);
@@ -572,7 +572,7 @@ TEST_F(Http2SessionTest, HeadsThatComeAgainAreKnown) {
   EXPECT_TRUE(server_fine);
 }
 
-// The same bytes as before, of other fields meanwhile.
+// Bytes equal to the earlier ones mean other fields meanwhile.
 TEST_F(Http2SessionTest, ATableThatHasChangedMakesOtherHeads) {
   Exchange();
   at_server.knows_heads = true;
@@ -587,7 +587,7 @@ TEST_F(Http2SessionTest, ATableThatHasChangedMakesOtherHeads) {
       ServerTakes(Frame(Http2FrameType::kHeaders, 7, "\x82\x86\x84\x41\1y") +
                   Frame(Http2FrameType::kHeaders, 9, head)));
   EXPECT_EQ(at_server.streams[4]->fields[3], ":authority=y");
-  // A table of another size may have dropped what it names.
+  // A table of another size may have dropped its entry.
   ASSERT_TRUE(
       ServerTakes(Frame(Http2FrameType::kHeaders, 11, "\x3f\xe1\x1e" + head) +
                   Frame(Http2FrameType::kHeaders, 13, head)));
@@ -727,7 +727,7 @@ TEST_F(Http2SessionTest, UnknownFramesArePassedOver) {
                   Frame(Http2FrameType::kPriority, 9, std::string(5, '\0'))));
 }
 
-// What the peer does wrong, and by which code it is told.
+// Faults of the peer, and the codes of the answers.
 TEST_F(Http2SessionTest, WrongFramesBreakTheSession) {
   using Type = Http2FrameType;
   struct Wrong {
@@ -840,7 +840,7 @@ TEST_F(Http2SessionTest, ASmallerWindowIsKeptTo) {
   TestStream* const peer = at_server.streams[0].get();
   server.SendHeaders(peer, {{":status", "200"}}, /*end=*/false);
   server.SendData(peer, CreateBufferSlow(std::string(10'000, 'd')));
-  // 5,000 less than what was sent is open.
+  // 5,000 less than the sent bytes is open.
   EXPECT_TRUE(ServerTakes(
       Frame(Http2FrameType::kSettings, 0, std::string("\0\4\0\0\x13\x88", 6))));
   server.SendData(peer, CreateBufferSlow("more"));
@@ -855,7 +855,7 @@ TEST_F(Http2SessionTest, ASmallerWindowIsKeptTo) {
   EXPECT_EQ(peer->queued(), 0u);
 }
 
-// What a session sends, by streams: the bytes of their data, and whether their
+// A session's output, by streams: the bytes of their data, and whether their
 // last frame was trailers.
 struct Sent {
   std::size_t data = 0;

@@ -41,7 +41,7 @@ class Http2StreamTable {
       hole = Next(hole);
     }
     --size_;
-    // What follows and isn't at its place moves up, so that no search ends
+    // Later entries that aren't at their place move up, so that no search ends
     // early.
     for (std::size_t i = Next(hole); slots_[i].stream != nullptr; i = Next(i)) {
       const std::size_t home = HomeOf(slots_[i].id);

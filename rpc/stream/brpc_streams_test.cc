@@ -61,7 +61,7 @@ std::string FeedbackFrame(std::int64_t id, std::int64_t consumed) {
   return Frame("STRM", meta.SerializeAsString());
 }
 
-// What brpc's peer says of its end.
+// The settings of brpc's peer.
 struct Settings {
   std::int64_t id = 7;
   bool needs_feedback = true;
@@ -126,7 +126,7 @@ Number NumberIn(const std::string& bytes) {
   return number;
 }
 
-// --- a server of ours ------------------------------------------------------
+// --- our server ------------------------------------------------------------
 
 class BrpcClientTest : public StreamerTest {
  protected:
@@ -395,7 +395,7 @@ TEST_F(BrpcClientTest, AnEndWithinAMessageResetsTheStream) {
   ExpectSilence();
 }
 
-// What was read can't become less, nor more than was sent.
+// The number of bytes read can't shrink, and can't exceed the sent ones.
 TEST_F(BrpcClientTest, FeedbackThatCantBeHarmsNobody) {
   Call("Count", MakeNumber(300, 10'000).SerializeAsString());
   const std::int64_t id = TakeReply();
@@ -515,7 +515,7 @@ TEST_F(BrpcClientTest, WhatNobodyReadsIsHeldBack) {
   EXPECT_EQ(sum, kMessages);
 }
 
-// What streams keep counts for all connections together.
+// Streams' memory counts for all connections together.
 class BrpcBudgetTest : public BrpcClientTest {
  protected:
   Server::Options server_options() override {
@@ -556,7 +556,7 @@ TEST_F(BrpcBudgetTest, UnreadMessagesAndPartsEndTheConnection) {
   EXPECT_EQ(server_->statistics().buffered_bytes, 0u);
 }
 
-// --- a client of ours ------------------------------------------------------
+// --- our client ------------------------------------------------------------
 
 class BrpcServerTest : public StreamerTest {
  protected:

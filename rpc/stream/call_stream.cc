@@ -71,7 +71,7 @@ constexpr std::size_t kMaxKeptPlaces = 1 << 10;
 // More than all windows: a peer that grants on and on has no more effect.
 constexpr std::int64_t kMaxCredit = std::int64_t{1} << 32;
 
-// What a stream without credits has waiting to be sent, at most, beside one
+// The most bytes that wait to be sent in a stream without credits, beside one
 // message.
 constexpr std::size_t kRoomWithoutCredits = 1 << 20;
 
@@ -130,7 +130,7 @@ bool CallStream::Start(std::unique_ptr<StreamWire> wire,
   if (!credits) output_->LowerOutputRoom(kRoomWithoutCredits);
   ScopedLock guard(lock_);
   credits_ = credits;
-  // Else what is sent by OnWindow() counts, too.
+  // Else messages sent by OnWindow() count, too.
   if (!credits_) credit_ = 0;
   wire_ = std::move(wire);
   if (deadline_ns_ != kNever) {
@@ -178,7 +178,7 @@ void CallStream::SetCompressionSource(Function<CompressionAlgorithm()> source) {
 }
 
 void CallStream::Do(After* after) {
-  // First: who goes on may look at what it has done.
+  // First: a thread that goes on may look at its effects.
   if (after->on_failed) after->on_failed(after->failure);
   if (after->dropped_metadata != 0) {
     NoteDroppedMetadata(after->dropped_metadata);
@@ -363,7 +363,7 @@ StreamError CallStream::ErrorLocked() const {
                                           : StreamError::IoError;
 }
 
-// What was read makes room.
+// Read messages make room.
 void CallStream::Settle() {
   if (consumed_ == 0 && !holding_) return;
   queued_ -= std::min(queued_, consumed_);
@@ -402,7 +402,7 @@ void CallStream::GrantLocked() {
     return;
   }
   std::size_t bytes = std::exchange(owed_, 0);
-  // Whoever reads has waited for the peer, and the peer for credit.
+  // The reader has waited for the peer, and the peer for credit.
   if (incoming_.empty() && window_ < StreamWindow::kMax &&
       !wire_->grants_when_drained()) {
     bytes += window_;
@@ -473,7 +473,7 @@ bool CallStream::WaitForCredit(fiber::Event* event, std::int64_t deadline_ns) {
   return false;
 }
 
-// Of a server, before its first message: the head says how messages may be
+// For a server, before its first message: the head says how messages may be
 // compressed.
 void CallStream::ChooseCompression() {
   compression_chosen_ = true;
@@ -508,7 +508,7 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
       }
       if (last) PutMetadataLast(&after);
     }
-    // Of the connection's end OnReset() is told.
+    // OnReset() learns of the connection's end.
     if (compressed) [[unlikely]] {
       if (!wire_->SendCompressed(std::move(*message).ToBuffer(), last)) {
         return Sent::kNever;
@@ -524,7 +524,7 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
   return Sent::kYes;
 }
 
-// What the server's method has for the client by now.
+// The metadata that the server's method has for the client by now.
 void CallStream::PutMetadata(StreamWire::MetadataPlace place) {
   Metadata* const metadata =
       metadata_source_ ? metadata_source_(place) : nullptr;
@@ -589,7 +589,7 @@ void CallStream::CloseReading() {
   {
     ScopedLock guard(lock_);
     reading_closed_ = true;
-    // By who reads, or when nobody does any more.
+    // Called by the reader, or when there is none any more.
     owed_ += parts_.size();
     DropUnread(&after);
     for (const Incoming& message : after.dropped) {
@@ -679,7 +679,7 @@ void CallStream::Detach() {
     ScopedLock guard(lock_);
     metadata_source_ = nullptr;
     compression_source_ = nullptr;
-    // Whoever is left with a reader or a writer finds it at its end.
+    // A user left with a reader or a writer finds it at its end.
     EndOutputLocked(&after);
     EndInputLocked(&after);
     DetachLocked(&after);
@@ -844,9 +844,9 @@ void CallStream::Take(Incoming&& message, After* after) {
   incoming_.push_back(std::move(message));
   CountUnread();
   after->reader = std::exchange(reader_, nullptr);
-  // Who heeds the window may overrun it by a message. While somebody waits for
-  // credit all that comes is taken: of a peer that can grant some no more than
-  // it had sent before it knew the window.
+  // A peer that heeds the window may overrun it by a message. While somebody
+  // waits for credit all input is taken: a peer that can grant some sends no
+  // more than it had sent before it knew the window.
   if (holds_input_ && !holding_ && wire_ != nullptr && writer_ == nullptr &&
       (many || (queued_ > (credits_ ? 2 * window_ : window_) &&
                 queued_ > wire_->unread_allowance()))) {

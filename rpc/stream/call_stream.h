@@ -1,6 +1,6 @@
 // The messages of one streaming call, each way, with their limits and their
-// end. The same on both sides. Generated code and StreamReader<T> and
-// StreamWriter<T> (stream_reader.h, stream_writer.h) stand on it.
+// end. Both sides use it. Generated code, StreamReader<T> and StreamWriter<T>
+// (stream_reader.h, stream_writer.h) are built on it.
 //
 //   connection's reader -> OnMessage -> queue -> ReadMessage() by a fiber
 //   WriteMessage() by a fiber -> StreamWire -> connection's output
@@ -9,7 +9,7 @@
 // two that write, may not be at it at once. All other functions may be called
 // by anybody at any time.
 //
-// The rules of its end stand at the top of call_stream.cc.
+// The rules of its end are at the top of call_stream.cc.
 #ifndef FLARE_RPC_STREAM_CALL_STREAM_H_
 #define FLARE_RPC_STREAM_CALL_STREAM_H_
 
@@ -63,27 +63,30 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     bool is_server = false;
     // Until when all of the call has to be over.
     std::int64_t deadline_ns = kNever;
-    // What the peer may be sent before it grants more. Only with credits.
+    // The bytes that the peer may be sent before it grants more. Only with
+    // credits.
     std::size_t send_window = StreamWindow::kInitial;
     std::size_t receive_window = StreamWindow::kInitial;
-    // Of a server: for how long a write waits while the peer grants nothing.
+    // For a server: for how long a write waits while the peer grants nothing.
     // After that the call fails.
     std::int64_t max_stall_ns = kNever;
-    // Of a server: counts the message that was read last, if it came
+    // For a server: counts the message that was read last, if it came
     // compressed. May be null.
     std::shared_ptr<UnpackedBytes> unpacked = nullptr;
-    // Of a server: told what messages hold that wait to be read. May be null.
+    // For a server: learns the size of messages that wait to be read. May be
+    // null.
     StreamOutput* counter = nullptr;
-    // Of a client: told by who reads of the server's metadata, and how the call
+    // For a client: the reader tells it the server's metadata, and how the call
     // failed. May be null.
     RpcClientController* controller = nullptr;
-    // Of a client: of the messages that it sends, if the protocol has it.
+    // For a client: used for the messages that it sends, if the protocol has
+    // it.
     CompressionAlgorithm compression = CompressionAlgorithm::kNone;
     MessageObserver observer = {};
-    // Of a client: gets a copy of the server's metadata, and is constant from
+    // For a client: gets a copy of the server's metadata, and is constant from
     // the end on. May be null.
     std::shared_ptr<Metadata> metadata = nullptr;
-    // Called once, when nothing of the connection is needed any more. Of a
+    // Called once, when nothing of the connection is needed any more. For a
     // server: by Detach() alone.
     Function<void()> on_detached = {};
   };
@@ -100,17 +103,17 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // Another observer, after those that there are. Before the first message.
   void AddObserver(MessageObserver observer);
 
-  // Of a server: its method is called next.
+  // For a server: its method is called next.
   void Accept();
 
-  // Of a server, before its method is called: where its metadata for the client
-  // is; null, for none, is fine. Asked for with the first message and at the
-  // end, by who writes, and not after Finish() or Detach(). What is sent is
-  // taken out.
+  // For a server, before its method is called: where its metadata for the
+  // client is; null, for none, is fine. The writer asks for it with the first
+  // message and at the end, but not after Finish() or Detach(). Sent metadata
+  // is taken out.
   void SetMetadataSource(Function<Metadata*(StreamWire::MetadataPlace)> source);
 
-  // Of a server, before its method is called: where the algorithm is that its
-  // messages are compressed by. Asked for once, by who writes, before the first
+  // For a server, before its method is called: where the algorithm is that its
+  // messages are compressed by. The writer asks for it once, before the first
   // message; not after Finish() or Detach(). The constructor of a client says
   // it.
   void SetCompressionSource(Function<CompressionAlgorithm()> source);
@@ -122,14 +125,14 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // parsed ends the call.
   [[nodiscard]] bool ReadMessage(google::protobuf::Message* message,
                                  std::int64_t deadline_ns, StreamError* error);
-  // The same for bytes.
+  // Reads bytes.
   [[nodiscard]] bool Read(Buffer* message, std::int64_t deadline_ns,
                           StreamError* error);
   // Waits, as ReadMessage() does, until that returns at once.
   bool WaitToRead(std::int64_t deadline_ns);
-  // The message that was read last came compressed. To be asked by who reads.
+  // The message that was read last came compressed. For the reader.
   bool read_compressed() const { return read_compressed_; }
-  // ReadMessage() returns at once. To be asked by who reads.
+  // ReadMessage() returns at once. For the reader.
   bool ReadyToRead();
 
   // Sends a message. Waits while the peer, or the connection, takes no more.
@@ -140,9 +143,9 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   [[nodiscard]] bool Write(OutboundBody&& message, bool last,
                            std::int64_t deadline_ns);
   // Whether messages are compressed from now on, where there is an algorithm
-  // for it. To be asked by who writes.
+  // for it. For the writer.
   void SetCompressed(bool compressed) { compress_ = compressed; }
-  // WriteMessage() returns at once. To be asked by who writes.
+  // WriteMessage() returns at once. For the writer.
   bool ReadyToWrite();
 
   // --- Ends. None blocks. ---
@@ -155,15 +158,15 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   void CloseWriting();
   // The call is given up. The peer is told.
   void Cancel();
-  // A reader or a writer was dropped before its end. Of a client: Cancel(). Of
-  // a server the reader closes reading. A dropped writer makes the call fail
-  // when the method has ended, unless that fails it otherwise.
+  // A reader or a writer was dropped before its end. For a client: Cancel().
+  // For a server the reader closes reading. A dropped writer makes the call
+  // fail when the method has ended, unless that fails it otherwise.
   void DropReader();
   void DropWriter();
-  // The same, with a status of its own: nothing is read or written any more.
+  // Fails with a status of its own: nothing is read or written any more.
   void Fail(const flare::Status& why);
 
-  // Of a server: the method has ended with `status`, after which nothing is
+  // For a server: the method has ended with `status`, after which nothing is
   // sent.
   void Finish(const flare::Status& status);
   // ... and the connection isn't needed any more.
@@ -172,15 +175,15 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // How the call ended: OK while it hasn't.
   flare::Status status() const;
   bool over() const;
-  // Start() was called. To be asked by who would have.
+  // Start() was called. For the caller of Start().
   bool started() const { return output_ != nullptr; }
 
   // Called once, when the call is given up, or lost: by whom that is noticed,
   // so it mustn't block. At once, if it is so already.
   void SetOnFailed(Function<void(const flare::Status&)> on_failed);
 
-  // Of a client: until nothing comes or goes any more. Messages may be left to
-  // be read. Blocks the fiber (or thread); one at a time.
+  // For a client: waits until nothing comes or goes any more. Messages may be
+  // left to be read. Blocks the fiber (or thread); one at a time.
   void WaitForEnd();
 
   // Drops it when nothing of the connection is needed any more, or at once.
@@ -209,7 +212,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   };
 
-  // What a transition leaves to be done once lock_ is free.
+  // Work that a transition leaves for when lock_ is free.
   struct After {
     fiber::Event* reader = nullptr;
     fiber::Event* writer = nullptr;
@@ -276,16 +279,16 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   std::size_t message_cost_ = StreamWindow::kPerMessage;
   RefPtr<io::StreamConnection> output_;
 
-  // Of who reads alone.
+  // The reader's alone.
   std::vector<Incoming> batch_;
   std::size_t at_ = 0;        // In batch_.
   std::size_t consumed_ = 0;  // Bytes, since Settle().
   std::size_t max_unpacked_ = 0;
   const std::shared_ptr<UnpackedBytes> unpacked_;
-  std::size_t counted_unpacked_ = 0;  // Of the message before.
+  std::size_t counted_unpacked_ = 0;  // The count of the message before.
   bool read_compressed_ = false;
 
-  // Of who writes alone.
+  // The writer's alone.
   CompressionAlgorithm compression_;
   bool compression_chosen_;
   bool compress_ = true;
@@ -293,18 +296,18 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   mutable Spinlock lock_;
   std::unique_ptr<StreamWire> wire_ FLARE_GUARDED_BY(lock_);
   std::vector<Incoming> incoming_ FLARE_GUARDED_BY(lock_);
-  Buffer parts_ FLARE_GUARDED_BY(lock_);  // Of a message to be completed.
+  Buffer parts_ FLARE_GUARDED_BY(lock_);  // The parts of an incomplete message.
   // Memory of incoming_, batch_ and parts_, and how much is told to counter_.
   std::size_t incoming_held_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t batch_held_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t parts_held_ FLARE_GUARDED_BY(lock_) = 0;
   std::size_t counted_ FLARE_GUARDED_BY(lock_) = 0;
-  std::size_t max_size_ FLARE_GUARDED_BY(lock_) = 0;  // Of OnCompressed().
+  std::size_t max_size_ FLARE_GUARDED_BY(lock_) = 0;  // Set by OnCompressed().
   std::size_t queued_ FLARE_GUARDED_BY(lock_) = 0;    // Bytes, unread.
   std::size_t owed_ FLARE_GUARDED_BY(lock_) = 0;      // Bytes to be granted.
-  std::size_t window_ FLARE_GUARDED_BY(lock_);        // Of what is received.
-  std::int64_t credit_ FLARE_GUARDED_BY(lock_);       // Of what is sent.
-  fiber::Event* reader_ FLARE_GUARDED_BY(lock_) = nullptr;  // Who waits.
+  std::size_t window_ FLARE_GUARDED_BY(lock_);        // For input.
+  std::int64_t credit_ FLARE_GUARDED_BY(lock_);       // For output.
+  fiber::Event* reader_ FLARE_GUARDED_BY(lock_) = nullptr;  // Waiting fibers.
   fiber::Event* writer_ FLARE_GUARDED_BY(lock_) = nullptr;
   fiber::Event* ender_ FLARE_GUARDED_BY(lock_) = nullptr;
   bool credits_ FLARE_GUARDED_BY(lock_) = false;
@@ -313,7 +316,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   bool input_over_ FLARE_GUARDED_BY(lock_) = false;
   bool output_over_ FLARE_GUARDED_BY(lock_) = false;
   bool reading_closed_ FLARE_GUARDED_BY(lock_) = false;
-  bool writing_closed_ FLARE_GUARDED_BY(lock_) = false;  // Of a server.
+  bool writing_closed_ FLARE_GUARDED_BY(lock_) = false;  // On a server.
   bool failed_ FLARE_GUARDED_BY(lock_) = false;
   bool input_lost_ FLARE_GUARDED_BY(lock_) = false;
   bool holding_ FLARE_GUARDED_BY(lock_) = false;  // The connection's input.

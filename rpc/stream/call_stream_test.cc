@@ -31,7 +31,7 @@ constexpr std::int64_t kStallNs = 10'000'000'000;
 constexpr std::size_t kWindow = 1000;
 constexpr int kSchedules = 100;
 
-// Counts what is sent.
+// Counts sent messages.
 class CountingWire final : public StreamWire {
  public:
   struct Sent {

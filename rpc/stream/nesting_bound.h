@@ -18,7 +18,7 @@
 
 namespace flare::rpc {
 
-// Of the reads, or writes, of one stream. Not thread-safe.
+// Bounds the reads, or writes, of one stream. Not thread-safe.
 class NestingBound {
  public:
   // Is the caller's frame far below the one that a row began with? Those that
@@ -34,8 +34,8 @@ class NestingBound {
       return false;
     }
     if (depth < kMaxDepth) return false;
-    // Not just where it was: a frame near here may be on a stack that lies
-    // below the row's, and goes on elsewhere after one hand-over.
+    // Further off than where it was: a frame near here may be on a stack that
+    // lies below the row's, and goes on elsewhere after one hand-over.
     first_ = here + (kMaxDepth - kMoreDepth);
     return true;
   }

@@ -1,5 +1,5 @@
-// Streams in steady state call the general allocator for nothing but what is in
-// the fields of messages; short strings need none.
+// Streams in steady state call the general allocator for nothing except the
+// fields of messages; short strings need none.
 #include "flare/base/sanitizer.h"
 
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
@@ -30,10 +30,10 @@ class StreamAllocationTest : public StreamerTest,
 
   static constexpr int kMessages = 20'000;
   // One for a batch of messages would be many more: pools of workers run dry
-  // now and then, and the queues of a stream grow to what they need.
+  // now and then, and the queues of a stream grow to the size they need.
   static constexpr int kFew = kMessages / 50;
 
-  // Of all workers, while `code` runs on a fiber.
+  // Allocations of all workers, while `code` runs on a fiber.
   template <class F>
   static int AllocationsOf(F code) {
     allocations = 0;

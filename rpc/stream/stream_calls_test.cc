@@ -142,7 +142,7 @@ class StreamCallsTest : public RpcTest,
     return OpenStream(&channel_, Method(method), controller, request);
   }
 
-  // What is left to be read: numbers of messages, then how it ended.
+  // The rest of the input: numbers of messages, then the end.
   static std::vector<int> ReadAll(CallStream* stream, StreamError* error) {
     std::vector<int> numbers;
     StreamMessage message;

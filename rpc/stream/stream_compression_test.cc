@@ -147,7 +147,7 @@ class UnpackedBytesTest : public StreamCompressionTest {
   }
 };
 
-// Of each stream the message that was read last counts.
+// Each stream counts the message that was read last.
 TEST_F(UnpackedBytesTest, ReadMessagesCountForTheServersLimit) {
   fiber::Event has_read;
   fiber::Event go_on;

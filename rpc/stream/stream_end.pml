@@ -1,12 +1,11 @@
-/* The end of a stream (rpc/stream/call_stream.cc [SX...]): who reads, who
- * writes, the connection's reader that brings a message and the end, a reset or
- * the loss of the connection, the deadline's timer, and who cancels, all at
- * once. On a client, which detaches as soon as both directions are over; with
+/* The end of a stream (rpc/stream/call_stream.cc [SX...]): reader, writer, the
+ * connection's reader that brings a message and the end, a reset or the loss of
+ * the connection, the deadline's timer, and the canceller, all at once. On a client, which detaches as soon as both directions are over; with
  * -DALSO_SERVER on a server, whose method detaches when it ends.
  *
- * What is done under lock_ is atomic here. Waits may time out at any moment.
+ * Changes under lock_ are atomic here. Waits may time out at any moment.
  *
- * Checked: events are set while who waits is there, and once [SX3]; nobody waits
+ * Checked: events are set while their waiter is there, and once [SX3]; nobody waits
  * for ever once the call is over [SX3]; the wire is used only while it is there,
  * and given back once [SX4]; the timer's reference is given back once, and the
  * stream isn't used after its last reference [SX5].
@@ -33,7 +32,7 @@ bool timer_armed = true;         /* as the stream has it */
 bool timer_set = true;           /* as the wheel has it */
 bool timer_runs;
 
-/* Events of who waits: there, left in its place, set. */
+/* The waiter's events: there, left in its place, set. */
 bool r_alive, r_place, r_set;
 bool w_alive, w_place, w_set;
 bool credit;
@@ -47,7 +46,7 @@ byte ended;                      /* parties */
 #define twice false
 #endif
 
-/* Under lock_; what is left to be done is in the party's own variables. */
+/* Under lock_; the remaining work is in the party's own variables. */
 inline take_reader() {
   if
   :: r_place ->

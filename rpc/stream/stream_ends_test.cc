@@ -41,7 +41,7 @@ class StreamEndsTest : public StreamPairTest {
   }
 };
 
-// What waits on either side wakes.
+// Waiting calls wake on either side.
 class BlockedReaders {
  public:
   explicit BlockedReaders(std::vector<StreamReader<Number>*> readers) {
@@ -113,7 +113,7 @@ TEST_F(StreamEndsTest, ServerStops) {
   EXPECT_FALSE(reader_.status().ok());
 }
 
-// Of a server that isn't in a hurry.
+// Streams at the stop of a server that isn't in a hurry.
 class StreamAtTheStopTest : public StreamPairTest {
  protected:
   Server::Options server_options() override {
@@ -202,7 +202,7 @@ TEST_F(CancelledStreamTest, WhileItEnds) {
   }
 }
 
-// Of both sides, also where both only write.
+// Deadlines of both sides, also where both only write.
 class StreamDeadlineTest : public StreamerTest {
  protected:
   // Long enough for the method to begin on a busy machine.

@@ -19,7 +19,7 @@
 namespace flare::rpc::testing {
 namespace {
 
-// Sums of what an observer sees.
+// Sums of an observer's events.
 struct Observed {
   std::atomic<int> sent{0};
   std::atomic<int> received{0};
@@ -272,7 +272,7 @@ TEST_F(ClientStreamInterceptorTest, ThatThrowsFailsTheCall) {
   ended_.Wait();
 }
 
-// What has failed before it began may be made again.
+// A call that has failed before it began may be repeated.
 TEST_F(ClientStreamInterceptorTest, MayRepeatACallThatHasNotBegun) {
   Intercept([](ClientInterceptedCall& call, ClientNext& next) {
     call.controller().SetTimeout(std::chrono::milliseconds(-1));

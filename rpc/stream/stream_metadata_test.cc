@@ -47,7 +47,7 @@ TEST_P(StreamMetadataTest, TheCallersReachesTheMethod) {
   };
   controller_.AddMetadata("who", "me");
   controller_.AddMetadata("trace-bin", kBinary);
-  // Of streams on connections of their own and on shared ones.
+  // Covers streams on connections of their own and on shared ones.
   for (int i = 0; i != 2; ++i) {
     auto [reader, writer] = stub_.Echo(&controller_);
     EXPECT_TRUE(writer.WriteLast(MakeNumber(1)));

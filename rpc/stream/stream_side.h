@@ -1,6 +1,6 @@
-// What StreamReader and StreamWriter have in common, and their Async forms: a
-// hold on a call's stream for one direction, which is dropped with its owner,
-// and the time at which waiting ends. For these four classes alone.
+// The common part of StreamReader, StreamWriter and their Async forms: a hold
+// on a call's stream for one direction, which is dropped with its owner, and
+// the time at which waiting ends. For these four classes alone.
 #ifndef FLARE_RPC_STREAM_STREAM_SIDE_H_
 #define FLARE_RPC_STREAM_STREAM_SIDE_H_
 
@@ -110,7 +110,7 @@ class AsyncStreamSide {
     return state_ != nullptr ? &state_->side : nullptr;
   }
 
-  // What `use` returns for the side: at once, if that doesn't wait, else by a
+  // The result of `use` for the side: at once, if that doesn't wait, else by a
   // fiber. `misuse` while another one is under way. `what` is for the log.
   template <class R, class F>
   Future<R> Run(const char* what, R misuse, F use) {

@@ -1,8 +1,8 @@
-// Between a call's messages and the wire format that carries them: what a
-// protocol tells the stream of a call (StreamReceiver), what it sends for it
-// (StreamWire), and where that goes (StreamOutput). No IO and no fibers.
+// Between a call's messages and the wire format that carries them: a protocol's
+// events for the stream of a call (StreamReceiver), its output (StreamWire),
+// and where that goes (StreamOutput). No IO and no fibers.
 //
-// Who calls what:
+// The callers:
 //   the connection's reader -> protocol's Cut() -> StreamReceiver
 //   the call's fibers       -> StreamWire       -> StreamOutput
 #ifndef FLARE_RPC_STREAM_STREAM_WIRE_H_
@@ -25,9 +25,9 @@ namespace flare::rpc {
 // How many bytes of messages a stream takes that nobody has read yet.
 struct StreamWindow {
   static constexpr std::size_t kInitial = 64 << 10;
-  // While whoever reads is faster than what comes, the window grows up to this.
+  // While the reader is faster than the input, the window grows up to this.
   static constexpr std::size_t kMax = 1 << 20;
-  // What a message counts for beside its bytes.
+  // A message's charge beside its bytes.
   static constexpr std::size_t kPerMessage = 32;
 };
 
@@ -59,23 +59,23 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
   // No message follows. On a client `status` is how the call ended. On a server
   // it is OK.
   virtual void OnEnd(const flare::Status& status) = 0;
-  // The peer takes so many bytes of messages more. What came before the first
-  // of these is unlimited where the protocol has no credits.
+  // The peer takes so many bytes of messages more. Messages before the first
+  // OnCredit() are unlimited where the protocol has no credits.
   virtual void OnCredit(std::size_t bytes) = 0;
-  // Of a wire without has_credits(): the peer takes so many bytes of messages,
+  // For a wire without has_credits(): the peer takes so many bytes of messages,
   // counted from the first one, and more by OnCredit(); and it heeds the
   // credits that it is sent. Once at most.
   virtual void OnWindow(std::size_t /*bytes*/) {}
-  // Of a client: metadata of the server, before its first message or right
+  // For a client: metadata of the server, before its first message or right
   // before the end. Entries of several calls add up.
   virtual void OnMetadata(std::unique_ptr<Metadata> /*metadata*/) {}
   // The call is over without an end: the peer has given it up, or is gone.
   virtual void OnReset(const flare::Status& why) = 0;
-  // Of a server: the call isn't served, and nothing of the connection is used
+  // For a server: the call isn't served, and nothing of the connection is used
   // any more.
   virtual void Drop() = 0;
   // No message follows, though the peer hasn't said so; it can still be sent
-  // what there is.
+  // the rest.
   virtual void OnInputLost(const flare::Status& why) = 0;
 };
 
@@ -108,7 +108,7 @@ class StreamWire {
   // From here on `receiver` is told what comes. Once, before all others. False:
   // the connection is closed.
   virtual bool Begin(RefPtr<StreamReceiver> receiver) = 0;
-  // Of a server: the call isn't refused, and its method runs next. Once at
+  // For a server: the call isn't refused, and its method runs next. Once at
   // most, before anything is sent.
   virtual void Accept() {}
   // Takes *body. `last`: nothing follows in this direction; the call succeeded,
@@ -128,7 +128,7 @@ class StreamWire {
   // Nothing follows in this direction. On a server `status` is the call's.
   virtual bool SendEnd(const flare::Status& status) = 0;
   // The peer is told, as far as the protocol allows, that the call is given up.
-  // What waits for its window needn't be sent.
+  // Messages that wait for its window needn't be sent.
   virtual void SendReset(const flare::Status& why) = 0;
   // So many bytes of messages have left since the last call, which count as
   // OnCredit(). Asked behind SendMessage().
@@ -141,29 +141,29 @@ class StreamWire {
   // Whether a stream that is full holds the connection's input (HoldInput()).
   // Else a peer that sends more than it may breaks the call.
   virtual bool holds_input() const { return !has_credits(); }
-  // Of one that does: so many bytes the peer may send unread all the same,
-  // whatever the window says, if it doesn't know that.
+  // For a wire that holds input: so many bytes the peer may send unread all the
+  // same, whatever the window says, if it doesn't know that.
   virtual std::size_t unread_allowance() const { return 0; }
-  // Credit is to be granted before a reader waits, however little it is: the
+  // Credit must be granted before a reader waits, however little it is: the
   // peer's window may be smaller than ours.
   virtual bool grants_when_drained() const { return false; }
   // ... and the protocol itself breaks the call of a peer that doesn't.
   virtual bool enforces_window() const { return false; }
-  // Of a client: Begin() sends nothing, and neither does the end of a call that
-  // has sent no message. So the server knows of none until then.
+  // For a client: Begin() sends nothing, and neither does the end of a call
+  // that has sent no message. So the server knows of none until then.
   virtual bool begins_silently() const { return false; }
-  // Of a client with credits, behind Begin(): what the server takes before it
-  // grants more.
+  // For a client with credits, behind Begin(): the bytes that the server takes
+  // before it grants more.
   virtual std::size_t send_window() const { return StreamWindow::kInitial; }
-  // What a message counts for beside its bytes, where there are credits.
+  // A message's charge beside its bytes, where there are credits.
   virtual std::size_t message_cost() const { return StreamWindow::kPerMessage; }
   virtual void HoldInput() = 0;
   virtual void ReleaseInput() = 0;
 
-  // Of a server: metadata for the client, which isn't used after the return.
+  // For a server: metadata for the client, which isn't used after the return.
   // kInitial: before the first message, or with it; called once, before that.
-  // kTrailing: with the end, which is what is sent next. False: the protocol
-  // can't carry any there.
+  // kTrailing: with the end, which is sent next. False: the protocol can't
+  // carry any there.
   enum class MetadataPlace { kInitial, kTrailing };
   virtual bool AddMetadata(MetadataPlace /*place*/,
                            const Metadata& /*metadata*/) {

@@ -56,7 +56,7 @@ class WebHttp2Test : public StreamerTest {
     fields.insert(fields.end(), more.begin(), more.end());
     return client_->Ask("POST", kPath + std::string(method), body, fields);
   }
-  // Of a page that may read the reply.
+  // For a page that may read the reply.
   std::string Data(Http2ClientStream* stream) {
     client_->AwaitEnd(stream);
     EXPECT_THAT(stream->head, StartsWith(kPage));
@@ -177,7 +177,7 @@ TEST_F(WebHttp2Test, StreamsFailBehindTheirMessages) {
           Frame('\x80', "grpc-status: 5\r\ngrpc-message: no more\r\nb: 2\r\n"));
 }
 
-// Of calls that aren't web pages'. The first message is empty.
+// Replies to calls that aren't web pages'. The first message is empty.
 TEST_F(WebHttp2Test, PlainCallsHaveStreamsOfReplies) {
   struct Case {
     const char* type;
@@ -272,8 +272,8 @@ TEST_F(WebHttp2Test, StreamsGoAsFastAsTheirClient) {
   }
 }
 
-// Of a window of 64 KiB nothing gets lost by base64, whose groups have more
-// room than the bytes.
+// Base64 loses nothing of a window of 64 KiB, whose groups have more room than
+// the bytes.
 TEST_F(WebHttp2Test, ManySmallMessagesInBase64) {
   constexpr std::size_t kMessages = 35'000;
   service_.on_count = [&](const Number&, StreamWriter<Number> writer,
