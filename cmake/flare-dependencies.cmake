@@ -32,7 +32,7 @@ macro(flare_find_package package target)
   endif()
 endmacro()
 
-# Of flare::base, flare::fiber and flare::io.
+# Dependencies of flare::base, flare::fiber and flare::io.
 macro(flare_find_base_dependencies)
   flare_find_package(Threads Threads::Threads)
   flare_find_package(gflags gflags)
@@ -45,8 +45,8 @@ macro(flare_find_base_dependencies)
   flare_find_library(zstd zstd zstd.h)
 endmacro()
 
-# Of flare::rpc. From release 22 on protobuf's own package knows what else has
-# to be linked.
+# Dependencies of flare::rpc. From release 22 on protobuf's own package knows
+# the other libraries to link.
 macro(flare_find_rpc_dependencies)
   if(NOT TARGET protobuf::libprotobuf)
     find_package(protobuf CONFIG QUIET)
@@ -57,7 +57,7 @@ macro(flare_find_rpc_dependencies)
   endif()
 endmacro()
 
-# Of the programs only.
+# Dependencies of the programs only.
 macro(flare_find_program_dependencies)
   flare_find_library(yaml_cpp yaml-cpp yaml-cpp/yaml.h)
   if(FLARE_JEMALLOC)

@@ -1,4 +1,4 @@
-"""Tests of the scripts that judge others: each must see what it looks for."""
+"""Tests of the scripts that judge others: each must see its faults."""
 
 import io
 import os
@@ -672,7 +672,8 @@ echo "${COMPREPLY[@]}" """], check=True, stdout=subprocess.PIPE, text=True)
 class SetupTest(unittest.TestCase):
 
     def set_up(self, states):
-        """What tools/setup says where dpkg-query says this of all packages."""
+        """The output of tools/setup where dpkg-query says this of all
+        packages."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in (('dpkg', 'echo amd64'), ('apt-get', 'exit 1'),
                                ('dpkg-query', f"printf '{states}'"),
@@ -740,6 +741,7 @@ class CheckProseTest(unittest.TestCase):
     def test_finds_each_pattern(self):
         for text, words in (
                 ('It runs what is queued.', 'what is'),
+                ('The end of what began.', 'of what'),
                 ('A text for who writes.', 'for who'),
                 ('Whoever took it waits.', 'Whoever'),
                 ('It ends. Who writes waits.', 'Who'),
@@ -782,12 +784,42 @@ class CheckProseTest(unittest.TestCase):
                       'The log says "what is it by turns", `by turns`, '
                       'see [it](by/turns.md).<!-- by turns -->\n'), [])
 
-    def test_reads_comments_on_public_declarations(self):
+    def test_reads_comments_of_cpp(self):
         self.assertEqual(
-            check_prose.public_comments(
-                '// One.\nclass A {\n public:\n  // Two.\n  int b();  // Of c.\n'
-                ' private:\n  // Of what is by turns.\n  int d_;\n};\n'),
-            'One.\n\n\nTwo.\n\n\n\n\n\n')
+            check_prose.comments(
+                'x.cc', '// One.\nint a;  // Two.\nauto b = "tcp://c";  // \'d\'\n'
+                'char e = \'"\';  //   - f\nauto g = R"(// h\n// i)";\n///j\n'),
+            "One.\nTwo.\n'd'\n  - f\n\n\nj\n")
+
+    def test_reads_comments_of_c(self):
+        self.assertEqual(check_prose.comments(
+            'x.pml', '/* One.\n *\n * Two. */\nf(/*g=*/1);\n'),
+            'One.\n\nTwo.\ng=\n')
+
+    def test_reads_comments_and_docstrings_of_python(self):
+        self.assertEqual(
+            check_prose.comments(
+                'x.py', '#!/usr/bin/env python3\n"""One.\n\n  Two.\n"""\n'
+                'def f():\n  """Three."""\n  g("# not")  # Four.\n'
+                'H = """Text."""\n'),
+            '!/usr/bin/env python3\nOne.\n\nTwo.\n\n\nThree.\nFour.\n\n')
+
+    def test_reads_comments_of_shell(self):
+        self.assertEqual(
+            check_prose.comments('x.sh', '#!/bin/bash\n# One.\necho "#"\n  # Two.\n'),
+            '\nOne.\n\nTwo.\n')
+        self.assertEqual(check_prose.comments('x.lua', '-- One.\nf()\n'),
+                         'One.\n\n')
+
+    def test_reads_sources_and_pages(self):
+        for path in ('README.md', 'docs/x.md', 'docs/decisions/0001-x.md',
+                     'base/x.h', 'base/x_test.cc', 'rpc/x.proto', 'a/BUILD.bazel',
+                     'tools/check_prose', 'x.py', 'tools/bazel/x.bzl'):
+            with self.subTest(path):
+                self.assertTrue(check_prose.is_checked(path))
+        for path in ('CHANGELOG.md', 'docs/tables/x.md', 'LICENSE', 'x.json'):
+            with self.subTest(path):
+                self.assertFalse(check_prose.is_checked(path))
 
 
 if __name__ == '__main__':

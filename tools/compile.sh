@@ -44,7 +44,7 @@ sources_of_base_and_fiber() {
   for folder in base fiber; do
     one="as_one_source/$folder.cc"
     mkdir -p "$build/as_one_source"
-    # base/ is flat: what is below it belongs to other programs.
+    # base/ is flat: folders below it belong to other programs.
     find "$folder" -name '*.cc' -not -path '*/testing/*' -not -path 'base/*/*' |
       sort |
       grep -vE '_(test|benchmark)\.cc$' |

@@ -1,14 +1,14 @@
 """Fibers for gdb, in live processes and in core files.
 
     (gdb) source tools/gdb_fibers.py
-    (gdb) info fibers            all fibers: what they run, and wait for
+    (gdb) info fibers            all fibers: their functions and waits
     (gdb) info fibers -bt        ... with their backtraces
     (gdb) fiber bt 3             the backtrace of fiber 3 in that list
     (gdb) fiber 3                select it: bt, up, down, info locals, ... show it
     (gdb) fiber off              back to the threads
 
-Needs the program's symbols, but no debug information: what it must know about
-fibers it reads from the program (fiber/diagnostics/debug_layout.h). Works on x86-64 and
+Needs the program's symbols, but no debug information: it reads the layout of
+fibers from the program (fiber/diagnostics/debug_layout.h). Works on x86-64 and
 AArch64. Nothing is written into the process, no register is changed.
 
 While a fiber is selected, frame #0 (with those of functions inlined there) is
@@ -109,7 +109,7 @@ def variable_at(name):
 
 
 class Layout:
-    """What fiber/diagnostics/debug_layout.h tells about the program."""
+    """The program's layout by fiber/diagnostics/debug_layout.h."""
 
     def __init__(self):
         address = variable_at('flare_debug_layout')
@@ -165,7 +165,7 @@ class Layout:
 
 
 class Fiber:
-    """What a carrier tells about its fiber."""
+    """A carrier's description of its fiber."""
 
     def __init__(self, layout, place, thread=None):
         self.place = place
@@ -275,9 +275,9 @@ class FiberUnwinder(Unwinder):
         sp_name = layout['sp']
         at = self.fiber.stack_pointer
 
-        # Not with the thread's own stack pointer: gdb takes a stack to be broken
-        # if a frame has a lower address than the one that it called, unless
-        # debug information says that it was inlined.
+        # In place of the thread's own stack pointer: gdb takes a stack to be
+        # broken if a frame has a lower address than the one that it called,
+        # unless debug information says that it was inlined.
         class FrameId:
             sp = gdb.Value(at).cast(pending.read_register(sp_name).type)
             pc = pending.read_register(pc_name)
@@ -354,7 +354,7 @@ def get_fiber(text):
 
 
 class InfoFibers(gdb.Command):
-    """List all fibers: name, what each waits for, what it runs.
+    """List all fibers: name, wait, function.
 info fibers [-bt]
 With -bt, the backtraces as well."""
 

@@ -43,7 +43,7 @@ def allow_core_files():
 
 
 def output_of(command, text):
-    """What `command` has printed, of the output of gdb()."""
+    """The output of `command`, in the output of gdb()."""
     mark = '\n@@@ %s\n' % command
     start = text.index(mark) + len(mark)
     return text[start:].split('\n@@@ ')[0]
@@ -66,7 +66,7 @@ def why_not():
 
 @unittest.skipIf(why_not(), why_not())
 class GdbFibersTest(unittest.TestCase):
-    """Each looks at what was gathered once, as attaching takes seconds."""
+    """Each looks at the same output, as attaching takes seconds."""
 
     @classmethod
     def setUpClass(cls):

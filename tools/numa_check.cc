@@ -45,7 +45,7 @@ namespace {
 constexpr int kFibersPerGroup = 32;
 constexpr std::size_t kHeapBytes = 1 << 20;
 
-// What one worker says about itself.
+// The report of one worker.
 struct Report {
   std::size_t group = 0;
   std::vector<int> cpus;  // It may run on.
@@ -70,7 +70,7 @@ std::optional<int> NodeOfTouched(const void* address) {
   return node;
 }
 
-// Of memory that this thread allocates and touches.
+// The node of memory that this thread allocates and touches.
 std::optional<int> HeapNode() {
   const std::unique_ptr<char[]> memory(new char[kHeapBytes]);
   std::memset(memory.get(), 1, kHeapBytes);
@@ -228,7 +228,7 @@ bool Checker::CheckPreference() {
   return good;
 }
 
-// What the kernel says: where the touched pages lie for which a node is
+// Prints the kernel's view: the places of touched pages for which a node is
 // preferred. "7f10fe781000 prefer:1 anon=1 dirty=1 N1=1 kernelpagesize_kB=4"
 void PrintNumaMaps() {
   std::map<std::string, std::map<std::string, int>> pages;

@@ -1,5 +1,5 @@
 """How tools/peers gets each of the peers: from which registry, or from which
-sources of ours.
+sources of this project.
 
     root = ...                    # An empty folder.
     version = PEERS["nginx"].install(root, Apt(scratch))
@@ -27,11 +27,11 @@ PATIENCE_S = 900
 
 
 class Unavailable(Exception):
-  """A peer can't be had; the text says why, for people."""
+  """A peer isn't available; the text says why, for people."""
 
 
 def run(command, need="", may_fail=False, **options):
-  """What it prints. `need` says what brings the program, if it's missing."""
+  """Its output. `need` names the program's package, if it's missing."""
   try:
     done = subprocess.run(command, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -81,7 +81,7 @@ class Apt:
     self.is_updated = True
 
   def unpack(self, packages, root):
-    """Also what they depend on, as far as the system doesn't have it."""
+    """Also their dependencies, as far as the system doesn't have it."""
     if not self.is_updated:
       self.update()
     plan = run(self.command("install", "--simulate",
@@ -159,7 +159,7 @@ class DebianPeer:
 
 
 class SourcePeer:
-  """Programs of ours, made from files of SOURCES."""
+  """Our programs, made from files of SOURCES."""
 
   def __init__(self, *sources):
     self.sources = sources
@@ -194,7 +194,7 @@ class GrpcPeer(SourcePeer):
   PROTOS = ["example/rpc/echo_service.proto",
             "benchmark/streams/stream_service.proto",
             "example/grpc/testing.proto"]
-  # Of our tree: how the load generator counts and reports.
+  # From our tree: how the load generator counts and reports.
   SHARED = ["base/clock.cc", "base/histogram.cc", "base/string.cc",
             "example/rpc/call_recorder.cc", "example/rpc/report*.cc",
             "rpc/rpc_status.cc"]
@@ -255,7 +255,7 @@ class GrpcPeer(SourcePeer):
 
 
 class GoPeer(SourcePeer):
-  """A program of a folder of ours, without further modules."""
+  """A program of one of our folders, without further modules."""
 
   def __init__(self, folder, name):
     super().__init__(f"{folder}/go.mod", f"{folder}/main.go")
@@ -321,7 +321,7 @@ class GoBuild:
 
 
 class CargoPeer(SourcePeer):
-  """A program of a folder of ours, with the crates of its Cargo.lock."""
+  """A program of one of our folders, with the crates of its Cargo.lock."""
 
   def __init__(self, folder, crate):
     super().__init__(f"{folder}/Cargo.toml", f"{folder}/Cargo.lock",
@@ -343,7 +343,7 @@ class CargoPeer(SourcePeer):
 
 
 class PipPeer:
-  """A package of PyPI with what it depends on, below python/. `program` is a
+  """A package of PyPI with its dependencies, below python/. `program` is a
   file of it, if it is about a program; if it is about a module, that of the
   system will do, too."""
 

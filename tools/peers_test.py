@@ -26,7 +26,7 @@ def write_program(path, text):
 
 
 class FakePeer:
-  """Installs a program that says its version, or can't be had."""
+  """Installs a program that says its version, or is unavailable."""
 
   def __init__(self, version, reason=None):
     self.version = version

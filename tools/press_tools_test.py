@@ -82,7 +82,7 @@ class PressTableTest(unittest.TestCase):
 
 
 def press_section(qps, counts, failures=0, **more):
-    """What press writes of calls: `counts` are {lowest ns: how many}."""
+    """The output of press about calls: `counts` are {lowest ns: how many}."""
     successes = sum(counts.values())
     total = sum(lower * count for lower, count in counts.items())
     return {'qps': qps, 'requests': successes + failures,

@@ -1,4 +1,4 @@
-"""What the checks of this folder share: the files of the checkout."""
+"""Shared by the checks of this folder: the files of the checkout."""
 
 import os
 import subprocess

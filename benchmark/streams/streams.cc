@@ -202,7 +202,7 @@ std::int64_t ResidentBytes() {
   return pages * 4096;
 }
 
-// Whose messages nobody reads but the first.
+// A stream of which only the first message is read.
 void ReadOne(flare::RpcChannel* channel, const StreamMessage& message,
              flare::fiber::Latch* stopped, flare::fiber::Latch* end) {
   flare::RpcClientController controller;

@@ -267,7 +267,7 @@ TEST_F(GrpcClientProtocolTest, UnaryCallGoesAndComes) {
   EXPECT_FALSE(broken);
 }
 
-// What of the head of the call before is used again.
+// The head of the call before is used again in part.
 TEST_F(GrpcClientProtocolTest, EachCallHasAHeadOfItsOwn) {
   Metadata metadata;
   ASSERT_TRUE(metadata.Add("x-user", "a").ok());

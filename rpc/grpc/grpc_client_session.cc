@@ -35,7 +35,7 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   }
   static void operator delete(void* memory) { PoolFree<sizeof(Call)>(memory); }
 
-  // Of a unary call; 0: it streams.
+  // A unary call's; 0: it streams.
   const std::uint64_t correlation_id;
   RefPtr<StreamReceiver> receiver;
   // Its user. [GC4]
@@ -184,7 +184,7 @@ bool GrpcClientSession::Open(Call* call, std::string_view path,
                              const Metadata* metadata, BufferBuilder* scratch) {
   std::string timeout;
   if (timeout_ms != 0) timeout = GrpcTimeout(timeout_ms);
-  std::vector<std::string> texts;  // Of binary values.
+  std::vector<std::string> texts;  // Texts of binary values.
   FillHead(path, encoding, timeout, &fields_);
   if (metadata != nullptr) [[unlikely]] {
     texts.reserve(metadata->size());

@@ -144,7 +144,7 @@ class GrpcClientSession final : private Http2Handler {
                 std::vector<Http2Field>* fields) const;
   bool OpenUnary(Call* call, const OutboundRequest& request,
                  BufferBuilder* scratch) FLARE_REQUIRES(lock_);
-  // What is sent is written by *scratch, if it isn't null, until Flush().
+  // Output is written by *scratch, if it isn't null, until Flush().
   bool Open(Call* call, std::string_view path, std::uint32_t timeout_ms,
             std::string_view encoding, const Metadata* metadata,
             BufferBuilder* scratch) FLARE_REQUIRES(lock_);
@@ -183,7 +183,7 @@ class GrpcClientSession final : private Http2Handler {
   // Fields of Open(), kept for their memory.
   std::vector<Http2Field> fields_ FLARE_GUARDED_BY(lock_);
 
-  // Of the latest unary call: its method, and the path that it makes.
+  // The method of the latest unary call, and its path.
   std::string method_ FLARE_GUARDED_BY(lock_);
   std::string path_ FLARE_GUARDED_BY(lock_);
   // ... and of the latest one that has no metadata, all that it begins with.

@@ -214,7 +214,7 @@ class GrpcServerProtocol final : public ServerProtocol,
 
   bool FindMethod(std::string_view path, Stream* stream);
   void TakeAcceptEncoding(std::string_view list, Stream* stream);
-  // Of a request whose head has come.
+  // Called for a request whose head has come.
   void Begin(Stream* stream);
   void TakeMessages(Stream* stream);
   void TakeUnary(Stream* stream);
@@ -250,7 +250,7 @@ class GrpcServerProtocol final : public ServerProtocol,
   std::deque<KnownPath> known_paths_;
   const KnownPath* last_path_ = nullptr;
   std::array<GrpcCallHead, Http2Session::kKnownHeads> known_heads_;
-  // The list that came last, and what it says.
+  // The list that came last, and its meaning.
   std::string accept_encoding_;
   std::uint64_t acceptable_ = 0;
   std::uint32_t heads_ = 0;     // Which came whole in this round. [GS7]
@@ -806,8 +806,8 @@ void GrpcServerProtocol::Refuse(Stream* stream, int status,
 }
 
 // A reply that is like most: short, and nothing but a message. It is written
-// under lock_, where the frames are. Not bytes: whose they are may be called
-// when they are taken.
+// under lock_, where the frames are. It excludes bytes, whose owner may be
+// called when they are taken.
 bool GrpcServerProtocol::IsPlain(const HttpTicket& ticket,
                                  const OutboundResponse& response) {
   return response.status == STATUS_SUCCESS &&

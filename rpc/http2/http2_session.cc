@@ -456,7 +456,8 @@ void Http2Session::TakeBlock(std::int32_t id, bool end,
   CompleteBlock(stream, end);
 }
 
-// Of a stream that has just begun. False: it is another one.
+// Takes the head of a stream that has just begun, if it is known. False: it is
+// another one.
 bool Http2Session::TakeKnownHead(bool end, std::string_view block) {
   if (block.empty()) return false;  // As places are that hold none.
   for (std::size_t place = 0; place != kKnownHeads; ++place) {

@@ -53,7 +53,7 @@ struct Http2Field {
 };
 
 // Fields that are sent again and again. The session keeps the block that they
-// make, while its table is the same. Of one session only.
+// make, while its table is the same. For one session only.
 class Http2FixedFields {
  public:
   // `fields` must outlive it.
@@ -244,7 +244,7 @@ class Http2Session {
   // its turn if the peer has enough open.
   [[nodiscard]] bool Open(Http2Stream* stream,
                           std::span<const Http2Field> fields, bool end);
-  // The same, not for HEAD.
+  // Opens a stream, but not for HEAD.
   [[nodiscard]] bool Open(Http2Stream* stream, Http2FixedFields* fields,
                           bool end);
   // On servers: the head of the response. `end`: it is all.
@@ -460,8 +460,8 @@ class Http2Session {
   std::int32_t block_stream_ = 0;  // of this stream, if not 0,
   bool block_ends_ = false;        // which it ends.
   Http2Stream* target_ = nullptr;  // The stream of the fields that come.
-  // Blocks of the latest heads that the handler has kept, and what they were
-  // checked to. None when the same bytes may mean others: the table has
+  // Blocks of the latest heads that the handler has kept, and the results of
+  // their checks. None when the same bytes may mean others: the table has
   // changed.
   struct KnownHead {
     std::string block;

@@ -1,5 +1,5 @@
-// What tests, and much of the code, include of others: compiled in advance
-// (precompiled.bzl). Each file still includes what it uses
+// Headers of others that tests, and much of the code, include: compiled in
+// advance (precompiled.bzl). Each file still includes its own headers
 // (tools/check_includes).
 #include <gflags/gflags.h>
 #include <google/protobuf/descriptor.h>

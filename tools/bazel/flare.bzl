@@ -29,8 +29,8 @@ COPTS = [
 def _as_one_source(name, srcs):
     """One C++ source that includes `srcs`, which are then textual headers.
 
-    Most of what compiling a file takes goes into its headers: ten files in one
-    piece take little longer than two. Names in their anonymous namespaces must
+    Most of a file's compile time goes into its headers: ten files in one piece
+    take little longer than two. Names in their anonymous namespaces must
     differ.
     """
     native.genrule(
@@ -51,7 +51,7 @@ def flare_cc_part(name, srcs = [], copts = [], deps = [], **kwargs):
     """
     parts = [src for src in srcs if src.endswith(".cc")]
     assembly = [src for src in srcs if src.endswith(".S")]
-    if assembly:  # Can't include what is precompiled.
+    if assembly:  # Can't include precompiled headers.
         native.cc_library(
             name = name + "_assembly",
             srcs = assembly,
@@ -80,8 +80,8 @@ def flare_cc_part(name, srcs = [], copts = [], deps = [], **kwargs):
         **kwargs
     )
 
-# Not in the ordinary build: from precompiled headers gcc makes other code, and
-# warns of overruns in moves of std::string that aren't there.
+# The ordinary build has none: from precompiled headers gcc makes other code,
+# and warns of overruns in moves of std::string that aren't there.
 def _precompiled_copts():
     return select({
         _ours("//:sanitized"): include_precompiled("headers"),
@@ -112,7 +112,8 @@ def flare_cc_library(name, hdrs = [], deps = [], **kwargs):
     )
 
 # Optimising tests takes as long as all the rest of compiling them, and most
-# call what is compiled elsewhere. In these packages much of that is in headers.
+# call code that is compiled elsewhere. In these packages much of that is in
+# headers.
 _OPTIMISED_TESTS = ["base", "fiber"]
 
 def _test_copts(optimisation):
@@ -127,7 +128,7 @@ def _plain_copts():
         [] if native.package_name() in _OPTIMISED_TESTS else ["-fno-sanitize=null,alignment"]
     )
 
-# Of code around flare's own, programs and what protoc writes: as tests are
+# Options of code around flare's own, programs and protoc's output: as tests are
 # compiled where those are plain, and as libraries are elsewhere.
 def _outer_copts():
     return select({
@@ -210,7 +211,7 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
       tests: the files, x_test.cc or folder/x_test.cc. No two have one name.
       groups: for each binary x_test the tests in it, without "_test.cc".
       one_thread: binaries, without "_test", in which there is nothing for
-        ThreadSanitizer to see: tests of what one thread does.
+        ThreadSanitizer to see: tests of a single thread.
       apart: those whose files use names twice.
       exclusive: those beside which nothing else may run.
       shards: for those that wait for long, the number of processes that share

@@ -331,8 +331,8 @@ TEST_F(AsyncStub, FutureMayBeIgnored) {
   EXPECT_EQ(channel_.calls, 1);
 }
 
-// The controller may be freed, or used for the next call, by what waits for the
-// future.
+// The controller may be freed, or used for the next call, by the continuation
+// of the future.
 TEST_F(AsyncStub, NextCallCanBeMadeFromTheContinuation) {
   constexpr int kCalls = 10;
   auto controller = std::make_unique<flare::RpcClientController>();

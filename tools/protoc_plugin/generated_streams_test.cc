@@ -1,5 +1,5 @@
 // Services and stubs that the plugin generates for streaming methods, over a
-// connection. What readers and writers do is tested beside them.
+// connection. The tests of readers and writers are beside them.
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/service.h>
@@ -151,7 +151,7 @@ TEST_F(SyncStreamsOfNothing, Fail) {
   EXPECT_EQ(reader.status().code(), STATUS_FAILED);
 }
 
-// Not one of ours.
+// A class of another library.
 class UnknownChannel : public pb::RpcChannel {
   void CallMethod(const pb::MethodDescriptor*, pb::RpcController*,
                   const pb::Message*, pb::Message*, pb::Closure*) override {
@@ -172,7 +172,7 @@ TEST_F(SyncStreams, ChannelsThatCannotStreamFailThem) {
 // AsyncX and X_AsyncStub
 // ---------------------------------------------------------------------------
 
-// What an asynchronous method keeps until its future is ready.
+// The state of an asynchronous method until its future is ready.
 struct Summing {
   AsyncStreamReader<Number> reader;
   Number* response;
@@ -192,7 +192,7 @@ class FullAsyncStreamer : public AsyncStreamer {
   Future<> Double(const Number& request, Number* response,
                   RpcServerController*) override {
     if (request.value() < 0) throw std::runtime_error("negative");
-    // Whose promise has gone.
+    // A future whose promise has gone.
     if (request.value() == 0) return Promise<>().GetFuture();
     return fiber::Async(
         [&request, response] { response->set_value(2 * request.value()); });

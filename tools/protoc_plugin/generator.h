@@ -1,6 +1,6 @@
 // The protoc plugin `protoc-gen-flare-rpc`: for every x.proto it writes
-// x.flare.pb.h and x.flare.pb.cc, which stand beside protoc's own x.pb.h and
-// x.pb.cc and include the former.
+// x.flare.pb.h and x.flare.pb.cc, beside protoc's own x.pb.h and x.pb.cc and
+// include the former.
 //
 //   protoc --cpp_out=out --flare-rpc_out=out dir/x.proto
 //
@@ -9,9 +9,9 @@
 // --proto_path=<where flare is>/include besides. Bazel users write
 // `flare_proto_library` (tools/bazel/flare.bzl) and need not know.
 //
-// What the generated classes are is described in service_code.h, in
-// flare/rpc/stub.h and in the comments of x.flare.pb.h. Files without services
-// give (nearly) empty outputs, so that a build rule may count on both files.
+// The generated classes are described in service_code.h, in flare/rpc/stub.h
+// and in the comments of x.flare.pb.h. Files without services give (nearly)
+// empty outputs, so that a build rule may count on both files.
 
 #ifndef TOOLS_PROTOC_PLUGIN_GENERATOR_H_
 #define TOOLS_PROTOC_PLUGIN_GENERATOR_H_

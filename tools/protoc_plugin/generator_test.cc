@@ -283,7 +283,7 @@ TEST(Generator, RefusesMethodsWithOneNameInCpp) {
   EXPECT_EQ(of("S", "delete", "Delete_"), "");
 }
 
-// What is appended to a keyword can make it the name of the class.
+// The suffix of a keyword can make it the name of the class.
 TEST(Generator, GivesNoMethodTheNameOfItsClass) {
   auto outcome = RunGenerator("x.proto", R"(syntax = "proto3";
       message M {} service delete_ { rpc delete(M) returns (M); })");

@@ -65,7 +65,8 @@ Variables VariablesOf(const pb::ServiceDescriptor& service) {
 // The two styles of services and stubs that are more than the stock ones.
 enum class Style { kSync, kAsync };
 
-// What depends on which sides of a method stream, in code of X and X_Stub.
+// The parts of the code of X and X_Stub that depend on which sides of a method
+// stream.
 void AddStockVariables(const pb::MethodDescriptor& method, Variables* to) {
   const bool streams = method.client_streaming() || method.server_streaming();
   Variables& v = *to;
@@ -81,7 +82,7 @@ void AddStockVariables(const pb::MethodDescriptor& method, Variables* to) {
                             "response, done)";
 }
 
-// The same for services and stubs in one of the styles.
+// The variables for services and stubs in one of the styles.
 void AddStyleVariables(const pb::MethodDescriptor& method, Style style,
                        Variables* to) {
   const bool async = style == Style::kAsync;
@@ -95,7 +96,7 @@ void AddStyleVariables(const pb::MethodDescriptor& method, Style style,
   const std::string& request = v["Request"];
   const std::string& response = v["Response"];
 
-  // Of a service.
+  // A service's.
   v["Style"] = async ? "Async" : "Sync";
   v["Ended"] = async ? "::flare::Future<>" : "void";
   v["ended"] = async ? "ended = " : "";
@@ -109,7 +110,7 @@ void AddStyleVariables(const pb::MethodDescriptor& method, Style style,
   v["GetOutput"] = server ? get + "StreamWriter<" + response + ">()"
                           : "static_cast<" + response + "*>(response)";
 
-  // Of a stub.
+  // A stub's.
   const std::string reader = stream("Reader", response);
   const std::string writer = stream("Writer", request);
   if (!client && !server) {

@@ -25,7 +25,7 @@ namespace flare::protoc_plugin {
 void PrintDeclarations(const google::protobuf::ServiceDescriptor& service,
                        google::protobuf::io::Printer* out);
 
-// The names of these classes, but for X itself where that is the name of the
+// The names of these classes, without X itself where that is the name of the
 // service: in C++ a keyword is called X_.
 std::vector<std::string> AddedClasses(
     const google::protobuf::ServiceDescriptor& service);

@@ -1,5 +1,5 @@
-// What tests of generated code call, and how: a service, and a channel that
-// stays in memory. Not thread-safe; nothing blocks.
+// The service for tests of generated code, and its channel: a service, and a
+// channel that stays in memory. Not thread-safe; nothing blocks.
 #ifndef TOOLS_PROTOC_PLUGIN_TESTDATA_LOOPBACK_CHANNEL_H_
 #define TOOLS_PROTOC_PLUGIN_TESTDATA_LOOPBACK_CHANNEL_H_
 
