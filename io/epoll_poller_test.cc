@@ -393,7 +393,7 @@ TEST_P(RunningPollerTest, SleepingWorkersAreWokenByEvents) {
   EXPECT_EQ(alive.load(), 0);
 }
 
-// One Status says the cause, and nothing is left.
+// One Status names the cause, and nothing is left.
 TEST(EpollPollerFactoryTest, FailsTheStartWhenThereAreTooFewDescriptors) {
   fiber::RuntimeOptions options;
   options.concurrency = 16;

@@ -303,8 +303,8 @@ void StreamConnection::CloseByPeer(bool gone) {
   } else if (!accepted_ && transport_ != nullptr && transport_->cut_short()) {
     Close(Status(ECONNRESET,
                  "the peer " + peer +
-                     " ended the connection without TLS's close_notify: what "
-                     "it sent may be cut short"));
+                     " ended the connection without TLS's close_notify: its "
+                     "data may be cut short"));
   } else if (!input_.empty()) {
     Close(Status(ECONNRESET, "the peer " + peer +
                                  " closed the connection in the middle of a "

@@ -105,8 +105,7 @@ class Call final : public LoopTask {
   bool is_relay_ = false;
   example::Work requested_work_;
   std::string* body_ = nullptr;  // In the request's message.
-  std::string error_;            // The text that response.description points
-                                 // to.
+  std::string error_;            // For response.description.
   bool large_ = false;           // Some message.
 
   // As ServerCall's (rpc/server/call_messages.h), used again by the next call.

@@ -27,7 +27,7 @@
 #include "glog/logging.h"
 
 DEFINE_string(forward_to, "127.0.0.1:5567",
-              "Who connections are passed on to, by turns: host:port,...");
+              "The servers of connections, in turn: host:port,...");
 
 namespace baseline {
 namespace {

@@ -31,7 +31,7 @@ DEFINE_int32(worker_threads, 0,
              "With --thread_pool. 0: what --io_threads leaves of --threads.");
 
 DEFINE_string(work, "none",
-              "What each call costs: none, sleep_thread, spin (sleep_fiber "
+              "The work of each call: none, sleep_thread, spin (sleep_fiber "
               "sleeps the thread, too).");
 DEFINE_int32(work_us, 50, "How many microseconds of it.");
 DEFINE_string(work_dist, "fixed",

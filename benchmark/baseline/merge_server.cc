@@ -24,14 +24,15 @@
 #include "glog/logging.h"
 
 DEFINE_string(work, "none",
-              "What each call costs: none, sleep_thread, spin (sleep_fiber "
-              "sleeps the thread, too). Not with --forward_to.");
+              "The work of each call: none, sleep_thread, spin (sleep_fiber "
+              "sleeps the thread, too). Unused with --forward_to.");
 DEFINE_int32(work_us, 50, "How many microseconds of it.");
 DEFINE_string(work_dist, "fixed",
               "Always so many (fixed), or that on average (poisson).");
 DEFINE_string(forward_to, "",
               "Pass calls on to this server, such as trpc://127.0.0.1:5567.");
-DEFINE_int32(downstream_connections, 1, "Of each thread, to --forward_to.");
+DEFINE_int32(downstream_connections, 1,
+             "Connections of each thread to --forward_to.");
 DEFINE_int32(downstream_timeout, 1000,
              "Milliseconds after which a call that was passed on has failed.");
 

@@ -23,7 +23,7 @@
 DEFINE_int64(fibers, 1'000'000, "How many.");
 DEFINE_int32(workers, 0, "0: as many as there are CPUs, at least 4.");
 DEFINE_int64(limit_bytes, 0,
-             "Of memory per fiber, beyond which it is an error; "
+             "Memory per fiber, beyond which it is an error; "
              "0: none.");
 
 namespace {

@@ -51,12 +51,12 @@ DEFINE_int32(slow_streams, 0,
 DEFINE_int32(connections, 1, "That all of them share.");
 DEFINE_int32(seconds, 3, "How long.");
 DEFINE_int64(messages, 0,
-             "Of each stream, in place of --seconds; 0: no limit.");
+             "Messages of each stream, in place of --seconds; 0: no limit.");
 DEFINE_int32(pause_us, 0, "Between the echoes of a stream.");
 DEFINE_int32(port, 0, "Serves there, and makes no streams.");
 DEFINE_string(server_addr, "", "Another process that serves, as a URI.");
 DEFINE_string(tls_certificate, "", "The server speaks TLS, with this file.");
-DEFINE_string(tls_key, "", "Of that certificate.");
+DEFINE_string(tls_key, "", "The key of that certificate.");
 DEFINE_string(tls_ca, "", "Whom streams by TLS trust.");
 
 namespace {

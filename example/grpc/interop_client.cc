@@ -5,7 +5,7 @@
 //   ./interop_client --server_host=127.0.0.1 --server_port=10000
 //                    --test_case=large_unary
 //
-// Exit status 1 if the case fails; a line says the fault. Several cases are
+// Exit status 1 if the case fails; a line names the fault. Several cases are
 // separated by commas.
 
 #include <gflags/gflags.h>

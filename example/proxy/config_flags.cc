@@ -36,7 +36,7 @@ DEFINE_string(idle_timeout, "5m",
               "0: never.");
 DEFINE_string(tcp_user_timeout, "1m",
               "A peer that doesn't acknowledge data for so long, or takes none "
-              "of what waits for it, breaks its connection; 0: as the system "
+              "of its waiting data, breaks its connection; 0: as the system "
               "does it.");
 DEFINE_string(tcp_keepalive, "30s",
               "A peer that was silent for so long is asked (TCP keep-alive) "
@@ -77,7 +77,7 @@ DEFINE_bool(upstream_tls, false, "Speak TLS to upstreams, and verify them.");
 DEFINE_string(upstream_tls_ca, "",
               "Roots that vouch for upstreams, in PEM; empty: the system's.");
 DEFINE_string(upstream_tls_certificate, "",
-              "What is shown to upstreams that ask for a certificate, in PEM.");
+              "Shown to upstreams that ask for a certificate, in PEM.");
 DEFINE_string(upstream_tls_key, "", "Its private key, in PEM.");
 DEFINE_string(upstream_tls_server_name, "",
               "The name that upstreams' certificates must be for; empty: the "
@@ -97,7 +97,7 @@ DEFINE_string(health_check_rise, "2",
               "So many good checks in a row make an upstream healthy.");
 DEFINE_string(health_check_fall, "3",
               "So many bad checks in a row make an upstream unhealthy.");
-DEFINE_string(health_check_path, "/", "What is requested by http checks.");
+DEFINE_string(health_check_path, "/", "The path that http checks request.");
 DEFINE_string(health_check_host, "",
               "The Host of http checks; empty: the upstream's name.");
 DEFINE_string(health_check_status, "200", "The status of a good http check.");

@@ -38,7 +38,7 @@ DEFINE_int32(port, 5568, "Port to listen on; 0: one that is free.");
 DEFINE_string(protocols,
               "flare,http+pb,http+proto3-json,http+pb-text,baidu-std,trpc,bolt,"
               "grpc",
-              "What callers may speak.");
+              "The protocols that callers may speak.");
 DEFINE_string(routes, "",
               "Where calls go: pattern=protocol://address;... A pattern is "
               "package.Service.Method, package.Service or *; the most precise "

@@ -15,7 +15,7 @@
 #include "flare/rpc/rpc_status.h"
 
 DEFINE_string(access_rules, "",
-              "A file of rules that say who may call which methods "
+              "A file of rules that say which callers may call which methods "
               "(docs/security.md). It is read again when it changes.");
 DEFINE_string(
     access_tokens, "",

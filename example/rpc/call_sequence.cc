@@ -101,7 +101,7 @@ void CallSequence::Ended(std::int64_t now_ns) {
     NoteFailure(status, call_->error(), now_ns);
   } else if (load_.options.verify && !call_->ReplyIsEcho()) [[unlikely]] {
     NoteFailure(flare::rpc::STATUS_MALFORMED_DATA,
-                "The reply differs from what was sent.", now_ns);
+                "The reply differs from the request.", now_ns);
   } else {
     // max: clocks of two threads may differ by a microsecond.
     recorder_->Succeeded(std::max<std::int64_t>(now_ns - claim_.due_ns, 0));

@@ -15,7 +15,7 @@
 
 DEFINE_string(server_addr, "flare://127.0.0.1:5567",
               "Whom to call: protocol://address:port[,address:port...]");
-DEFINE_string(body, "Hello there.", "What to send.");
+DEFINE_string(body, "Hello there.", "The text to send.");
 
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(logbufsecs, 0);

@@ -38,9 +38,9 @@ DEFINE_int32(max_pending, 2000,
              "Calls under way at a time. A server with default settings "
              "refuses more than 10000 of them.");
 DEFINE_int32(callers, 0,
-             "Not 0: so many synchronous callers instead of --max_pending.");
+             "If not 0, so many synchronous callers instead of --max_pending.");
 DEFINE_string(caller_kind, "fiber",
-              "What a synchronous caller is: fiber or thread.");
+              "The kind of a synchronous caller: fiber or thread.");
 DEFINE_string(connections, "",
               "To each server: single (one of each scheduling group), pooled "
               "(a call has one for itself) or short (a new one for each call); "
@@ -71,9 +71,8 @@ DEFINE_double(report_interval, 10, "Seconds between two report lines.");
 DEFINE_string(json, "", "Write the results to this file, too; -: to stdout.");
 DEFINE_string(hdr_log, "",
               "Write the latencies there, as an HdrHistogram log.");
-DEFINE_bool(
-    verify, false,
-    "Compare each reply with what was sent; a difference is a failure.");
+DEFINE_bool(verify, false,
+            "Compare each reply with its request; a difference is a failure.");
 
 namespace example {
 namespace {

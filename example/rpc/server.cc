@@ -45,16 +45,17 @@ DEFINE_string(hand_over, "",
               "Path of a Unix socket: takes over from the server that was "
               "started with the same path, if there is one, and hands over to "
               "the next one (docs/hand_over.md). Empty: neither.");
-DEFINE_string(socket_name, "",
-              "Of the sockets that a service manager gives to this process "
-              "(LISTEN_FDS), those of this name; empty: all. They go before "
-              "--ip and --port (docs/hand_over.md).");
+DEFINE_string(
+    socket_name, "",
+    "Name of the sockets to use of those that a service manager gives "
+    "to this process (LISTEN_FDS); empty: all. They go before --ip "
+    "and --port (docs/hand_over.md).");
 DEFINE_string(register, "",
               "Where in etcd clients look for this server, as in "
               "etcd://10.0.0.1:2379/services/echo/, or over TLS "
               "tls+etcd://... (docs/discovery.md). Empty: nowhere.");
 DEFINE_string(register_as, "",
-              "What is registered there: the address by which clients know "
+              "The address to register there, by which clients know "
               "this server, as in 10.0.0.5:5567;weight=3. Empty: the one that "
               "it listens on.");
 DEFINE_int32(fail_with, 0,
@@ -65,14 +66,14 @@ DEFINE_int32(fail_percent, 100,
              "With --fail_with: so many percent of the calls fail, by chance.");
 
 DEFINE_bool(tell_identity, false,
-            "Answer with who the caller is by its certificate, not with the "
-            "body.");
+            "Answer with the caller's identity by its certificate, not with "
+            "the body.");
 
 DEFINE_int32(interceptors, 0,
              "How many interceptors that do nothing wrap each call.");
 
 DEFINE_string(work, "none",
-              "What each call costs: none, sleep_thread, sleep_fiber, spin.");
+              "The work of each call: none, sleep_thread, sleep_fiber, spin.");
 DEFINE_int32(work_us, 50, "How many microseconds of it.");
 DEFINE_string(work_dist, "fixed",
               "Always so many (fixed), or that on average (poisson).");

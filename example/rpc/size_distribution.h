@@ -44,7 +44,7 @@ class SizeDistribution {
 
 // A size ("100"), a range ("100-2000"), or a list of these with weights
 // ("16:9,1000-2000:1"; without a weight it's 1). Sizes up to a GiB. The error
-// says the fault.
+// names the fault.
 flare::Expected<SizeDistribution, flare::Status> ParseSizeDistribution(
     std::string_view text);
 

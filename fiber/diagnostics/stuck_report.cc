@@ -43,8 +43,9 @@ const char* AdviceFor(const std::string& trace) {
   return initialiser ? "It waits for an initialiser that runs once, of a "
                        "variable in a function or by std::call_once(). Such an "
                        "initialiser must not suspend its fiber."
-                     : "What blocks the thread belongs into a BlockingRegion, "
-                       "what computes should Yield() now and then.";
+                     : "Code that blocks the thread belongs into a "
+                       "BlockingRegion, long computations should Yield() now "
+                       "and then.";
 }
 
 }  // namespace

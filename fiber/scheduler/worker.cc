@@ -216,8 +216,8 @@ void SuspendFiber(WaitReason reason, void (*hook)(void*), void* argument) {
     OnSuspensionUnderLock(self->reason);
   }
   Worker* const now = worker->SwitchTo(self, worker->NextCarrier());  // [C3]
-  self->suspended.store(false, std::memory_order_relaxed);  // relaxed: a
-                                                            // snapshot.
+  // relaxed: a reader sees a snapshot.
+  self->suspended.store(false, std::memory_order_relaxed);
   *now->errno_ = self->errno_;
   if (in_exception) [[unlikely]] {
     *now->exception_globals_ = self->exception_globals_;

@@ -221,9 +221,8 @@ class Worker final : public WorkerState {
   std::uint32_t keep_limit_ = RunQueue::kSlots;  // Tasks that take kKeepNs.
   std::uint32_t turns_without_room_ = 0;
   std::uint32_t maintained_without_pause_ = 0;  // Times in a row.
-  bool ran_out_ = false;               // Has had no tasks, since it was
-                                       // maintained.
-  std::int64_t surplus_since_ns_ = 0;  // 0: there is none.
+  bool ran_out_ = false;                        // Since it was maintained.
+  std::int64_t surplus_since_ns_ = 0;           // 0: there is none.
   bool retiring_ = false;
   std::uint32_t steal_attempts_ = 0;
   SchedulingGroup* last_victim_ = nullptr;  // A neighbour that had something.

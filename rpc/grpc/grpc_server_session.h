@@ -118,13 +118,11 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   GrpcMessageCutter messages;
   GrpcMetadataReader metadata;
   std::unique_ptr<Metadata> request_metadata;  // A unary call's.
-  std::size_t metadata_size = 0;               // The size of the metadata in
-                                               // kept.
+  std::size_t metadata_size = 0;               // Their size in kept.
   std::size_t kept = 0;       // Bytes of an incomplete request.
   std::size_t advanced = 0;   // Granted before the receiver did.
   std::size_t ungranted = 0;  // Received.
-  std::size_t counted = 0;    // The size of a waiting reply, by the server's
-                              // count.
+  std::size_t counted = 0;    // A waiting reply's size.
   std::size_t credit = 0;     // [GS5]
   RefPtr<StreamReceiver> receiver;
   std::unique_ptr<Http2Exchange> http;  // For plain HTTP.

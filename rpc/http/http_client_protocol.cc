@@ -110,7 +110,7 @@ flare::Status HttpClientProtocol::Write(OutboundRequest&& request,
   // Characters that would end the path aren't sent.
   if (!IsHttpPathText(request.method) || request.method.size() > kMaxMethod) {
     return flare::Status(STATUS_INVALID_METHOD_NAME,
-                         "a method name that can't stand in a URL");
+                         "a method name that can't be part of a URL");
   }
   if (!request.attachment.empty()) {
     return flare::Status(STATUS_NOT_SUPPORTED,

@@ -43,10 +43,10 @@
 //   505* not HTTP/1.x; clients of HTTP/2 are told by frames, SETTINGS and
 //        GOAWAY (HTTP_1_1_REQUIRED)
 //
-// Each has a body that says the fault; for calls, unless it is the head that is
-// refused, that is also in Rpc-Error-Code and Rpc-Error-Reason, and for those
-// in JSON the body is JSON. Empty lines between requests are passed over, and
-// two in front of the first.
+// Each has a body that names the fault; for calls, unless it is the head that
+// is refused, that is also in Rpc-Error-Code and Rpc-Error-Reason, and for
+// those in JSON the body is JSON. Empty lines between requests are passed over,
+// and two in front of the first.
 #ifndef FLARE_RPC_HTTP_HTTP_PROTOCOL_H_
 #define FLARE_RPC_HTTP_HTTP_PROTOCOL_H_
 

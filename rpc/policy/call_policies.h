@@ -63,7 +63,7 @@ class CallPolicies {
   // For calls.
   struct Found {
     rpc::MethodPolicy* policy;  // Null: there is none.
-    bool by_name;               // The method's policies by name.
+    bool by_name;               // It is the method's own policy.
   };
   Found Find(const google::protobuf::MethodDescriptor& method) const;
 

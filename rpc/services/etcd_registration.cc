@@ -69,8 +69,8 @@ Status EtcdRegistration::CheckAddress(std::string_view server) {
   if (!entry) return entry.error();
   if (entry->name.empty() || IsWildcard(entry->name)) {
     return EtcdError("\"" + std::string(text) +
-                     "\" is no address that clients can connect to; say which "
-                     "one is to be registered in etcd");
+                     "\" is no address that clients can connect to; name the "
+                     "one to register in etcd");
   }
   return {};
 }

@@ -100,8 +100,8 @@ void WarnOfLogFolder(const char* program) {
   }
   const Status why =
       StatusFromErrno(errno, "write logs to --log_dir=" + FLAGS_log_dir);
-  std::fprintf(stderr, "%s: can't %s; what is no error is lost\n", program,
-               why.message().c_str());
+  std::fprintf(stderr, "%s: can't %s; log lines below errors are lost\n",
+               program, why.message().c_str());
 }
 
 #if GOOGLE_PROTOBUF_VERSION < 4022000

@@ -23,7 +23,7 @@ enum class JsonStyle {
 
 // Makes *json the form of `message`. Unknown fields and extensions are left
 // out, as are a proto2 enum's unknown values. False if that fails, and *why
-// says the fault:
+// names the fault:
 // - it nests deeper than kMaxJsonNesting levels (well_known_types.h)
 // - it would be larger than MaxConvertedSize() allows (payload_bounds.h)
 // - a string isn't UTF-8

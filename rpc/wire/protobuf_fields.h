@@ -41,7 +41,7 @@ constexpr std::uint32_t Tag(std::uint32_t field, std::uint32_t wire_type) {
 inline constexpr std::uint64_t kMaxLength = 0x7fffffff - 16;
 
 // Reads one field after the other. After a fault everything reads as zero and
-// `error` says the cause.
+// `error` names the cause.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes)

@@ -27,7 +27,7 @@ namespace flare::rpc {
 inline constexpr int kMaxTextNesting = 32;
 
 // Replaces *message by the content of `text`; required fields may be missing.
-// False if that fails, and *why says the fault and its place: bad syntax, a
+// False if that fails, and *why names the fault and its place: bad syntax, a
 // field that the message doesn't have, nested too deeply, a string of proto3
 // that isn't UTF-8, too many Any values in their long form.
 bool ReadText(const Buffer& text, google::protobuf::Message* message,
@@ -35,7 +35,7 @@ bool ReadText(const Buffer& text, google::protobuf::Message* message,
 
 // Makes *text the form of `message` in one line. Fields and values of enums
 // that the message's type doesn't have are left out: no text parser takes them.
-// False if that fails, and *why says the fault: nested too deeply, or larger
+// False if that fails, and *why names the fault: nested too deeply, or larger
 // than MaxConvertedSize() (payload_bounds.h) allows.
 bool WriteText(const google::protobuf::Message& message, Buffer* text,
                std::string* why);
