@@ -1,4 +1,4 @@
-// How often to try what may be in vain: after each failure a number of
+// How often to repeat tries that may be in vain: after each failure a number of
 // occasions pass without a try, 1 at first, then 5, 21, ... up to 1,023. Each
 // success halves the cost of the next failure, so that tries that mostly pay
 // are made often, and tries that never do once in a thousand times.

@@ -58,7 +58,7 @@ class Backtrace {
   std::uintptr_t frames_[kMaxFrames];
 };
 
-// Allocates and loads in advance what the first capture would. Afterwards
+// Does the allocations and loading of the first capture in advance. Afterwards
 // CurrentBacktrace() and BacktraceFromSignal() are safe in signal handlers.
 void PrepareBacktraces();
 
@@ -78,8 +78,8 @@ struct StackCopy {
 };
 
 // Follows saved frame pointers from `frame_pointer`, with `return_address` as
-// the innermost frame, to the outermost frame or to what can't be a frame.
-// Reads only the copy; whatever it holds, this ends and doesn't fault.
+// the innermost frame, to the outermost frame or to an address that can't be a
+// frame. Reads only the copy; whatever it holds, this ends and doesn't fault.
 Backtrace WalkFramePointers(std::uintptr_t return_address,
                             std::uintptr_t frame_pointer,
                             const StackCopy& stack) noexcept;

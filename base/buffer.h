@@ -287,7 +287,7 @@ class BufferBuilder {
   void Append(char c) { Append(std::string_view(&c, 1)); }
   // Links `buffer`, or copies it if it is short.
   void Append(Buffer buffer);
-  // Copies several strings, or what converts to std::string_view.
+  // Copies several strings, or values that convert to std::string_view.
   template <class... Pieces>
   requires(sizeof...(Pieces) > 1 &&
            (std::is_convertible_v<const Pieces&, std::string_view> &&

@@ -33,7 +33,7 @@ struct BufferBlock {
 
 // Sizes of pooled blocks, header included.
 //  - build: messages being written. A batch of small replies fits one.
-//  - read: what sockets read into; room for many small requests.
+//  - read: for reads of sockets; room for many small requests.
 //  - big: the bulk of large messages.
 inline constexpr std::size_t kBuildBlockSize = 16 * 1024;
 inline constexpr std::size_t kReadBlockSize = 32 * 1024;

@@ -2,8 +2,8 @@
 // are mounted by /proc/self/mountinfo. In a container the former may name a
 // path as the host sees it while only a part of the tree, the mount's root, is
 // visible: that part is taken off. If what remains isn't there, the top of the
-// mount is what applies to us. There may be several mounts of a hierarchy, such
-// as the host's in a container that sees its files.
+// mount applies to us. There may be several mounts of a hierarchy, such as the
+// host's in a container that sees its files.
 #include "flare/base/cgroup.h"
 
 #include <sys/resource.h>

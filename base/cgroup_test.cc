@@ -95,7 +95,7 @@ TEST_F(ReadCpuQuotaTest, BothVersionsAtOnce) {
 }
 
 TEST_F(ReadCpuQuotaTest, ContainersSeePartOfTheTree) {
-  // The mount shows what the host calls /docker/123 as its top.
+  // The mount's top is the host's /docker/123.
   Write("/proc/self/mountinfo",
         "30 23 0:26 /docker/123 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
   Write("/proc/self/cgroup", "0::/docker/123/inner\n");

@@ -15,8 +15,8 @@
 //  * It is within 1 us of CLOCK_MONOTONIC (in fact mostly within 100 ns); this
 //    includes the kernel slewing its clock by up to 500 ppm.
 //  * Hence between threads, and for a fiber that has moved to another worker,
-//    it may go back by up to 2 us (mostly 100 ns): what happened later on
-//    another thread may carry a time up to that much smaller.
+//    it may go back by up to 2 us (mostly 100 ns): a later event on another
+//    thread may carry a time up to that much smaller.
 //  * The counter is read out of order: the time may be from before an earlier
 //    load was done. Where threads fight for a cache line that load takes 1 us
 //    and more, and a time that came through it may be ahead of one's own by as
@@ -96,7 +96,7 @@ inline std::chrono::system_clock::time_point ReadSystemClock() {
 }
 
 // `duration`, of any integral or floating-point type and any period, in
-// nanoseconds, rounded up, and limited to what an int64 holds.
+// nanoseconds, rounded up, and limited to the range of an int64.
 template <class Rep, class Period>
 constexpr std::int64_t ToNs(std::chrono::duration<Rep, Period> duration) {
   using Duration = std::chrono::duration<Rep, Period>;
@@ -132,7 +132,7 @@ constexpr std::int64_t ToNs(std::chrono::duration<Rep, Period> duration) {
 inline constexpr std::int64_t kNoDeadline =
     std::numeric_limits<std::int64_t>::max();
 
-// a + b, limited to what an int64 holds: never, and more, is never.
+// a + b, limited to the range of an int64: never, and more, is never.
 constexpr std::int64_t SaturatingAdd(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   if (!__builtin_add_overflow(a, b, &sum)) return sum;

@@ -158,8 +158,8 @@ TEST(CycleClock, MeasuresTime) {
   const std::int64_t kernel_inner = KernelNs() - inner_start;
   const std::uint64_t ticks = ReadTsc() - start;
   const std::int64_t kernel_outer = KernelNs() - outer_start;
-  // Between what passed inside and, however long we were kept from running
-  // around the readings, outside of them; the rate is good to 200 ppm.
+  // Between the time inside and, however long we were kept from running around
+  // the readings, outside of them; the rate is good to 200 ppm.
   const std::int64_t measured = CycleClock::ToNs(ticks);
   EXPECT_GE(measured, kernel_inner - kernel_inner / 1000 - 1000);
   EXPECT_LE(measured, kernel_outer + kernel_outer / 1000 + 5000);

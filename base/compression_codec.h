@@ -164,9 +164,8 @@ class ZstdDecompressor {
     if (!context_) context_ = ZSTD_createDCtx();
     if (!context_) return false;
     ZSTD_DCtx_reset(context_, ZSTD_reset_session_only);
-    // A frame's header makes us allocate its window. 8 MiB is what every
-    // decoder should accept; beyond, no window is of use that is larger than
-    // the output.
+    // A frame's header makes us allocate its window. Every decoder should
+    // accept 8 MiB; beyond, no window is of use that is larger than the output.
     const int log =
         std::clamp(static_cast<int>(std::bit_width(max_output)), 23, 27);
     return !ZSTD_isError(
@@ -226,7 +225,7 @@ class Lz4Compressor {
     return !LZ4F_isError(
         LZ4F_createCompressionContext(&context_, LZ4F_VERSION));
   }
-  // Each appends what came out to `out`; false if memory is lacking.
+  // Each appends its output to `out`; false if memory is lacking.
   bool Begin(BufferBuilder* out) {
     return Put(
         LZ4F_compressBegin(context_, scratch_.get(), scratch_size_, nullptr),

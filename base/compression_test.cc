@@ -324,7 +324,7 @@ TEST(Compression, ZstdOfUnknownSize) {
 }
 
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)  // Which have a malloc each.
-// The memory of a context depends on what a peer has sent.
+// The memory of a context depends on a peer's data.
 TEST(Compression, ContextsOfLargeStreamsAreNotKept) {
   const auto in_use = [] {
     const struct mallinfo2 info = mallinfo2();

@@ -34,8 +34,8 @@ constexpr std::array<std::uint32_t, 256> kTable = MakeTable();
 
 #define FLARE_WITH_CRC32C __attribute__((target("sse4.2")))
 
-// By the instruction: what __builtin_cpu_supports() reads is not found by a
-// linker that optimises.
+// By the instruction: an optimising linker doesn't find the variable of
+// __builtin_cpu_supports().
 bool HasInstruction() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSE4_2) != 0;

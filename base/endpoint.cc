@@ -120,8 +120,8 @@ Endpoint Endpoint::FromSockaddr(const sockaddr* address, socklen_t length) {
   Endpoint endpoint;
   constexpr std::size_t kFamilyEnd = offsetof(sockaddr, sa_family) + 2;
   if (length < kFamilyEnd) return endpoint;
-  // Copied: the caller's storage need not be aligned for, or as large as, what
-  // the family says.
+  // Copied: the caller's storage need not be aligned for, or as large as, the
+  // family's type.
   sockaddr_storage copy{};
   std::memcpy(&copy, address, std::min<std::size_t>(length, sizeof(copy)));
   if (copy.ss_family == AF_INET && length >= sizeof(sockaddr_in)) {

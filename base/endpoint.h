@@ -105,8 +105,8 @@ Endpoint EndpointFromIpv6(std::string_view ip, std::uint16_t port);
 // of at most 107 in the abstract namespace.
 Endpoint EndpointFromUnix(std::string_view path);
 
-// "1.2.3.4:5", "[::1]:5", "unix:/path". Errors (EINVAL) name the text and what
-// is wrong in it.
+// "1.2.3.4:5", "[::1]:5", "unix:/path". Errors (EINVAL) name the text and its
+// fault.
 Expected<Endpoint> EndpointFromString(std::string_view text);
 
 // Parses an endpoint in literals and tests: ends the process if the text is

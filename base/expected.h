@@ -7,8 +7,8 @@
 //   Listen(*port);
 //
 // Return the value, or the error (wrapped as Unexpected(error) where T and E
-// can be mistaken for each other). Reading what isn't there ends the process
-// with a message. For operations without a value use Status.
+// can be mistaken for each other). Reading an absent one ends the process with
+// a message. For operations without a value use Status.
 //
 // A plain value: as thread-safe as its content; nothing blocks.
 

@@ -11,7 +11,7 @@
 //   FutexWake(&ready, 1);
 //
 // They block and wake threads, not fibers, and order no memory that the program
-// may rely on: what happened before is made visible by the atomic word itself.
+// may rely on: the atomic word itself makes earlier changes visible.
 
 #ifndef FLARE_BASE_FUTEX_H_
 #define FLARE_BASE_FUTEX_H_

@@ -43,7 +43,7 @@ struct [[nodiscard]] FutureStep {
   FutureStep (*run)(void* state) = nullptr;
 };
 
-// Does it, and what follows from it [FS6].
+// Does it, and the steps that follow from it [FS6].
 inline void RunFutureSteps(FutureStep step) {
   while (step.run != nullptr) step = step.run(step.state);
 }

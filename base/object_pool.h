@@ -232,7 +232,7 @@ PooledPtr<T> MakePooled() {
   return PooledPtr<T>(ObjectPool<T>::Get());
 }
 
-// Raw memory of `kSize` bytes. AddressSanitizer sees what lies in the pool as
+// Raw memory of `kSize` bytes. AddressSanitizer sees memory in the pool as
 // freed: touching it is reported.
 template <std::size_t kSize, std::size_t kAlign, std::size_t kKeptByThread,
           std::size_t kKeptByNode>

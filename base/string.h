@@ -42,7 +42,7 @@ std::string Join(std::initializer_list<std::string_view> pieces,
 // again and again.
 inline constexpr std::size_t kMaxKeptBytes = 4096;
 
-// Frees what an empty `text` has kept.
+// Frees the memory that an empty `text` has kept.
 void FreeCapacity(std::string* text);
 
 // Makes `text` empty. Its memory is kept for the next use, unless it is more
@@ -141,8 +141,8 @@ constexpr std::array<char, 2> HexOf(unsigned char byte) {
   return {kDigits[byte >> 4], kDigits[byte & 15]};
 }
 
-// `text` with its control characters as \x0a, so that what comes from outside
-// is one line wherever it is printed.
+// `text` with its control characters as \x0a, so that outside text is one line
+// wherever it is printed.
 std::string OneLine(std::string_view text);
 
 // `text` as a JSON string, quotes included. Bytes that are no UTF-8 are

@@ -26,7 +26,7 @@
 #define FLARE_CAPABILITY(x) FLARE_THREAD_ANNOTATION(capability(x))
 #define FLARE_SCOPED_CAPABILITY FLARE_THREAD_ANNOTATION(scoped_lockable)
 
-// Data (what a pointer points to) that is only touched with the lock held.
+// Data (the target of a pointer) that is only touched with the lock held.
 #define FLARE_GUARDED_BY(x) FLARE_THREAD_ANNOTATION(guarded_by(x))
 #define FLARE_PT_GUARDED_BY(x) FLARE_THREAD_ANNOTATION(pt_guarded_by(x))
 

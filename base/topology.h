@@ -42,7 +42,7 @@ class Topology {
 
   // The CPUs in the affinity mask of the calling thread (hence online and in
   // its cpuset), and the CPU quota of its cgroups, version 1 or 2, with all
-  // their ancestors. Never fails: what can't be read counts as absent (no NUMA
+  // their ancestors. Never fails: an unreadable part counts as absent (no NUMA
   // information: one node; no quota: no limit).
   static Topology FromSystem();
   static Topology FromSystem(const Source& source);
@@ -95,7 +95,7 @@ class Topology {
 
  private:
   std::size_t CountMemoryNodes() const;
-  // Drops what isn't in `usable`, and empty nodes.
+  // Drops CPUs that aren't in `usable`, and empty nodes.
   void Keep(const std::vector<int>& usable);
 
   std::vector<Node> nodes_;

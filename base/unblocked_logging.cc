@@ -199,7 +199,8 @@ class FatalSink final : public google::LogSink {
 };
 thread_local bool FatalSink::fatal_ = false;
 
-// exit() writes what glog's streams hold, and waits for a stuck file for ever.
+// exit() writes the content of glog's streams, and waits for a stuck file for
+// ever.
 void LeaveIfStuck(int status, void*) {
   if (InForkedChild()) return;
   StderrQueue().Flush(kLogPatienceNs);

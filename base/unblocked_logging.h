@@ -17,8 +17,8 @@
 //    library's `stderr`, also by other libraries, but not for std::cerr and
 //    std::clog.
 //  - glog's files are written by a thread of their own, under the same limits.
-//  - LOG(FATAL) gives lines that still wait a second to be written, and what
-//    glog writes after that (the stack trace) doesn't block any more.
+//  - LOG(FATAL) gives lines that still wait a second to be written, and glog's
+//    later output (the stack trace) doesn't block any more.
 // A forked child writes as without one.
 //
 // Costs nothing where nothing is logged: threads are started by the first line

@@ -24,8 +24,7 @@
 namespace flare {
 
 // Reads a Buffer from its start, leaving the Buffer as it is. The Buffer must
-// outlive the stream and not change meanwhile; what Next() hands out points
-// into it.
+// outlive the stream and not change meanwhile; Next()'s results point into it.
 class BufferInputStream : public google::protobuf::io::ZeroCopyInputStream {
  public:
   explicit BufferInputStream(const Buffer* buffer)

@@ -285,7 +285,7 @@ fl=(4) /usr/include/string.h
     self.assertEqual(counts, {"syscalls": 800, "futex": 600, "readv": 200})
 
 
-# Sleeps for a minute, unless a signal comes; prints what nanosleep() says.
+# Sleeps for a minute, unless a signal comes; prints the result of nanosleep().
 INTERRUPTED_SLEEP = """
 import ctypes, errno, signal
 signal.signal(signal.SIGALRM, lambda *_: None)

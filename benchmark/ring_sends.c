@@ -9,7 +9,7 @@
 //   ring_sends now|late|ring PORT THREADS relay PORT       # passes bytes on
 //
 // A measurement, no server: requests are recognised by their last four bytes,
-// what comes must fit one piece, and what a socket doesn't take at once ends
+// input must fit one piece, and bytes that a socket doesn't take at once end
 // the program (with a ring: is lost).
 #define _GNU_SOURCE
 #include <errno.h>
@@ -64,8 +64,8 @@ static void send_one(const struct send* s) {
   check(gone || sent == (ssize_t)s->size, "a send that isn't whole");
 }
 
-// Sends are executed within the system call, one after another; who succeeds
-// says nothing. The ring is emptied of those whose peer has gone.
+// Sends are executed within the system call, one after another; a success says
+// nothing. The ring is emptied of those whose peer has gone.
 static void send_by_ring(struct loop* l) {
   for (int i = 0; i < l->send_count; ++i) {
     const struct send* const s = &l->sends[i];

@@ -1,14 +1,14 @@
 // A monotonic clock that goes FLARE_CLOCK_SLOWNESS (50) times slower than the
-// kernel's, for a program that an instrument slows down as much: so it does
-// what depends on the time (looking for IO, maintenance, timers) about as often
-// per request as it does in life.
+// kernel's, for a program that an instrument slows down as much: so it does its
+// work by the time (looking for IO, maintenance, timers) about as often per
+// request as it does in life.
 //
 //   gcc -O2 -shared -fPIC benchmark/slow_clock.c -o slow_clock.so
 //   LD_PRELOAD=./slow_clock.so valgrind --tool=callgrind --cache-sim=yes ...
 //
-// Sleeps are not stretched: who sleeps until a point in time wakes up too early
-// for it, and sleeps again, many times if nothing else wakes it. So this is for
-// programs that are busy. The other clocks are as they were.
+// Sleeps are not stretched: a thread that sleeps until a point in time wakes up
+// too early for it, and sleeps again, many times if nothing else wakes it. So
+// this is for programs that are busy. The other clocks are as they were.
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>

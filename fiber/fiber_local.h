@@ -9,11 +9,11 @@
 // may lock, sleep, start fibers and join them, and use FiberLocals (those made
 // meanwhile are destroyed after it). Values are destroyed before Fiber::join()
 // or TaskGroup::Wait() returns; an Async's future may have its value earlier.
-// Destructors of thread-locals and statics may use FiberLocals, too; what those
-// of statics make new, after the main thread's values have ended, stays.
-// Any number of FiberLocals may exist; destroying one leaves values that fibers
-// still have to be destroyed with those fibers. Slots are numbered for ever:
-// don't make FiberLocals per request.
+// Destructors of thread-locals and statics may use FiberLocals, too; values
+// that those of statics make new, after the main thread's values have ended,
+// stays. Any number of FiberLocals may exist; destroying one leaves values that
+// fibers still have to be destroyed with those fibers. Slots are numbered for
+// ever: don't make FiberLocals per request.
 
 #ifndef FLARE_FIBER_FIBER_LOCAL_H_
 #define FLARE_FIBER_FIBER_LOCAL_H_

@@ -8,10 +8,10 @@
 //
 // Children may use whatever outlives the group by reference: its destructor
 // asks them to stop and waits for them. The first failure, an error returned or
-// an exception thrown by a child, asks the others to stop, and is what Wait()
-// gives. Stopping is a request (std::stop_token): a child that doesn't look at
-// it runs to its end, and so does a wait that wasn't given it. The call of a
-// stub takes no token; a callback ends it:
+// an exception thrown by a child, asks the others to stop, and Wait() returns
+// it. Stopping is a request (std::stop_token): a child that doesn't look at it
+// runs to its end, and so does a wait that wasn't given it. The call of a stub
+// takes no token; a callback ends it:
 //
 //   group.Spawn([&](std::stop_token stop) {
 //     RpcClientController controller;

@@ -82,9 +82,9 @@ void SetDetachedTimer(std::chrono::steady_clock::time_point at,
                       std::chrono::nanoseconds interval, Function<void()> f);
 
 // Stops the timer and frees the id. Doesn't wait: a run that has started goes
-// on, and may still use what `f` refers to; after KillTimer() returns no new
-// one starts. `f` is destroyed here, or at the end of that run. May be called
-// by anyone, also by `f` itself.
+// on, and may still use the objects that `f` refers to; after KillTimer()
+// returns no new one starts. `f` is destroyed here, or at the end of that run.
+// May be called by anyone, also by `f` itself.
 void KillTimer(TimerId id);
 
 // Frees the id; a one-shot timer still fires, a periodic one goes on for good.

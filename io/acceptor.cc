@@ -39,7 +39,7 @@ std::string SocketFile(const Endpoint& address) {
 }
 
 // For how long somebody else may have the folder. Servers have it for less than
-// a millisecond; what else locks folders isn't waited for.
+// a millisecond; other programs that lock folders aren't waited for.
 constexpr std::int64_t kMaxLockWaitNs = 200 * kNsPerMs;
 
 // Until the returned descriptor is closed, other servers leave the socket files
@@ -146,7 +146,8 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(
   return sockets;
 }
 
-// Has a socket that listens already what OpenListening() gives to a new one.
+// Gives a socket that listens already the options that OpenListening() gives to
+// a new one.
 Status PrepareAdopted(int fd, int backlog) {
   const std::string name =
       "descriptor " + std::to_string(fd) + ", which was given to listen on";

@@ -114,7 +114,7 @@ class EpollPoller : public fiber::Poller {
     // relaxed: a hint.
     return serves_one_.load(std::memory_order_relaxed);
   }
-  static constexpr int kFetchesOfOne = 16;  // That is what "lately" is.
+  static constexpr int kFetchesOfOne = 16;  // The bound of "lately".
 
   // Somebody stands by (StandBy()); a hint. Any thread.
   bool has_standby() const noexcept {

@@ -47,8 +47,8 @@ void SignalEventFd(int fd) noexcept;
 // the descriptor that doesn't fit then sleeps until all CPUs have been through
 // the kernel: 8 to 24 ms (docs/decisions/0021-a-large-descriptor-table.md). So
 // will the caller, unless this comes before the first thread. Eight bytes of
-// kernel memory for each. Costs two system calls where there is room; what
-// can't be done is left.
+// kernel memory for each. Costs two system calls where there is room; a failure
+// is ignored.
 void ReserveDescriptors(std::size_t count) noexcept;
 
 // How many the process may have: its soft limit.

@@ -33,11 +33,11 @@ class EpollPoller;
 
 class FdWaiter {
  public:
-  // Watches what `fd` refers to, by a duplicate of it: destroy the waiter
-  // before you close `fd`, or else a socket stays open until then. Make another
-  // one if the library has connected anew. Three system calls; doesn't block.
-  // Errors: EBADF; EPERM if it can't be polled (a regular file); out of
-  // descriptors or memory.
+  // Watches the file of `fd`, by a duplicate of it: destroy the waiter before
+  // you close `fd`, or else a socket stays open until then. Make another one if
+  // the library has connected anew. Three system calls; doesn't block. Errors:
+  // EBADF; EPERM if it can't be polled (a regular file); out of descriptors or
+  // memory.
   static Expected<std::unique_ptr<FdWaiter>, Status> Create(int fd);
 
   // Nobody may be waiting. Two system calls.

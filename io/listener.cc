@@ -197,7 +197,7 @@ void Listener::RetryLater(int error) {
                  << (exhausted ? "; raise the limit (ulimit -n) or lower the "
                                  "number of connections"
                                : "; does a security policy forbid it?");
-    } catch (const std::bad_alloc&) {  // It is what would be logged.
+    } catch (const std::bad_alloc&) {  // It would only be logged.
     }
   }
   if (retry_used_) fiber::CancelTimer(&retry_);  // [LI2]

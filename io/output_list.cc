@@ -24,7 +24,7 @@
 //        meanwhile. A Close that comes later counts on a flusher, as in [OL3].
 //
 // Orders: every successful change is release as well as acquire: a node's
-// contents go from Push to TakeAll or Close [OL2], what one flusher did goes
+// contents go from Push to TakeAll or Close [OL2], one flusher's changes go
 // through Release and Push to the next one [OL1].
 #include "flare/io/output_list.h"
 

@@ -191,7 +191,7 @@ class Pipe {
     return false;
   }
 
-  // Plain variables: the role is what orders their use.
+  // Plain variables: the role orders their use.
   void Consume(const std::string& text) {
     const auto colon = text.find(':');
     const auto producer = std::stoul(text.substr(0, colon));

@@ -32,7 +32,7 @@ class Readiness {
     kStopped,
   };
 
-  // With `held`, it starts with the reader's role taken, by its owner, who
+  // With `held`, it starts with the reader's role taken, by its owner, which
   // gives it up by Finish(), or schedules the reader.
   explicit Readiness(bool held = false) noexcept;
 
@@ -52,7 +52,7 @@ class Readiness {
   [[nodiscard]] bool Stop() noexcept;
 
   // The reader, before each read. Edges so far are forgotten: the read sees
-  // what caused them.
+  // their causes.
   [[nodiscard]] Turn Begin() noexcept;
 
   // The reader, when it has read everything. True: it has left its role and

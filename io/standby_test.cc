@@ -132,8 +132,8 @@ TEST_P(StandbyTest, IsNotAlertIfNobodyStandsBy) {
 struct Blocker : fiber::Task {
   std::atomic<int> begun{0};
   std::atomic<int> released{0};
-  // Atomic for ThreadSanitizer, which doesn't know that an event follows what
-  // made it.
+  // Atomic for ThreadSanitizer, which doesn't know that an event follows its
+  // cause.
   std::atomic<fiber::Event*> ended{nullptr};
 };
 // Waits in its thread until `released` is more than the number of times that it
@@ -149,9 +149,9 @@ struct Releaser : fiber::Task {
   Blocker* blocker = nullptr;
 };
 
-// So that for the workers one task isn't worth waking anybody: it is blocking
-// threads that is the exception. Until one of them polls and the other one
-// stands by, who may have gone to sleep before that was wanted.
+// So that for the workers one task isn't worth waking anybody: only blocked
+// threads are the exception. Runs until one of them polls and the other one
+// stands by, which may have gone to sleep before that was wanted.
 void RunShortTasks() {
   constexpr int kTasks = 1000;
   constexpr int kLooks = 10'000;  // While they go to sleep.

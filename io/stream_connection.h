@@ -98,7 +98,7 @@ enum class WriteResult {
 
 // When to send written bytes.
 enum class Flush {
-  kSoon,  // With what else is written by then: as a task.
+  kSoon,  // With other output written by then: as a task.
   kNow,   // By the writer, unless somebody is sending already.
 };
 
@@ -118,8 +118,8 @@ class StreamConnection final : public Descriptor {
     bool refuse_writes = true;
 
     // Whether a reset ends the connection also while reading is paused, with
-    // what the peer had sent before unread. False: when reading goes on, for
-    // peers whose last words count.
+    // the peer's earlier input unread. False: when reading goes on, for peers
+    // whose last words count.
     bool ends_when_broken = false;
 
     // Bytes that wait to be sent count in it; while it is tight more than
@@ -147,10 +147,10 @@ class StreamConnection final : public Descriptor {
     return Accepted(std::move(fd), group, handler, Options());
   }
 
-  // A connection to `peer`. Start() begins to connect, without blocking; what
-  // is written before it is established goes out then. Failure is reported by
-  // OnClosed with a text like "connect to 1.2.3.4:5: Connection refused".
-  // There is no connect time-out beyond the kernel's: use Close().
+  // A connection to `peer`. Start() begins to connect, without blocking;
+  // earlier output goes out once it is established. Failure is reported by
+  // OnClosed with a text like "connect to 1.2.3.4:5: Connection refused". There
+  // is no connect time-out beyond the kernel's: use Close().
   static RefPtr<StreamConnection> Connect(
       const Endpoint& peer, std::size_t group, StreamHandler* handler,
       const Options& options, std::unique_ptr<Transport> transport = nullptr);
@@ -196,12 +196,12 @@ class StreamConnection final : public Descriptor {
     return output_bytes_.Wait(deadline_ns);
   }
 
-  // Sends what Write() accepted so far, ends our direction of the stream, and
-  // closes once the peer has ended its own (at most linger_ns later), so that
-  // the last reply isn't destroyed by a reset. Input arriving meanwhile is
-  // still given to OnData; later writes return kClosed. OnClosed gets `why`
-  // unless something else went wrong first. Any thread, any number of times
-  // (the first counts); doesn't block.
+  // Sends the output that Write() accepted so far, ends our direction of the
+  // stream, and closes once the peer has ended its own (at most linger_ns
+  // later), so that the last reply isn't destroyed by a reset. Input arriving
+  // meanwhile is still given to OnData; later writes return kClosed. OnClosed
+  // gets `why` unless something else went wrong first. Any thread, any number
+  // of times (the first counts); doesn't block.
   void CloseAfterFlush(Status why);
   void CloseAfterFlush();
 
@@ -212,9 +212,9 @@ class StreamConnection final : public Descriptor {
   // Closes, and tells the peer by a reset, so that it doesn't take the received
   // bytes for all there are.
   void Reset(Status why);
-  // From here on Close() does what Reset() does; an end in good order stays
-  // one. For output whose end is that of the stream: call it before that is
-  // written. Any thread; doesn't block.
+  // From here on Close() acts like Reset(); an end in good order stays one. For
+  // output whose end is that of the stream: call it before that is written. Any
+  // thread; doesn't block.
   void ResetOnClose() noexcept {
     // relaxed: bytes written later publish it (CloseNow).
     reset_on_close_.store(true, std::memory_order_relaxed);
@@ -242,7 +242,7 @@ class StreamConnection final : public Descriptor {
   // without losing a request. Any thread, any number of times; doesn't block.
   void EndInput();
 
-  // Bytes queued and not yet taken by the kernel, with what writes count for.
+  // Bytes queued and not yet taken by the kernel, with each write's own charge.
   std::size_t BufferedOutput() const noexcept { return output_bytes_.queued(); }
 
   // The peer has taken output within the last `span_ns`, from us or from the

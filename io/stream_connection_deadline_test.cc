@@ -107,7 +107,7 @@ TEST_P(ConnectionDeadlineTest, PassWhileItIsClosed) {
     fiber::Spawn([&, kind] {
       if (kind != 0) connection->CloseAfterFlush(Status(1, "flushed"));
       if (kind == 1) {
-        // Three times linger_ns, while there is output, and what comes next.
+        // Three times linger_ns, while there is output, and the next steps.
         SpinUntil(close_ns + 2 * options.linger_ns);
         connection->Close(Status(2, "closed"));
       }

@@ -138,7 +138,7 @@ TEST_P(FlushTest, NowMeansByTheWriter) {
   EXPECT_EQ(Receive(peer_.get(), 3), "now");
 }
 
-// Behind what waits to be sent already, and in one piece with it.
+// Behind waiting output, and in one piece with it.
 TEST_P(FlushTest, NowKeepsTheOrder) {
   Open();
   fiber::Latch done(1);

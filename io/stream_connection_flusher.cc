@@ -125,8 +125,8 @@ void StreamConnection::SendAll() {
       case OutputList::ReleaseResult::kNotEmpty:
         // More has been written meanwhile. A thread goes on, for a while.
         if (rounds < kMostRoundsOfThread && !fiber::IsFiberWorker()) continue;
-        // The writer is to finish its batch first: behind what this worker has
-        // queued.
+        // The writer should finish its batch first: behind this worker's queued
+        // tasks.
         fiber::Submit(&flush_task_);
         return;
       case OutputList::ReleaseResult::kClosed:

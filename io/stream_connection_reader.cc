@@ -240,9 +240,9 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
   // relaxed: a timestamp on its own.
   last_received_ns_.store(NowNs(), std::memory_order_relaxed);
   Deliver();
-  // A short read has emptied the socket: what comes later makes a new edge. If
-  // the peer has hung up its last edge may be behind us already: read on until
-  // the end.
+  // A short read has emptied the socket: later input makes a new edge. If the
+  // peer has hung up its last edge may be behind us already: read on until the
+  // end.
   return filled || reader_.hang_up() ||
                  (transport_ != nullptr && transport_->HasMore())
              ? ReadOutcome::kMore
@@ -283,7 +283,7 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
     CloseEnded(ended);
     return ReadOutcome::kDrained;
   }
-  // relaxed: a look; what comes later ends the output.
+  // relaxed: a look; a later step ends the output.
   const bool flushing = output_refused_.load(std::memory_order_relaxed);
   if (!gone && (!first || flushing || end_told_)) return ReadOutcome::kDrained;
   if (!gone && handler_->OnEndOfInput()) return ReadOutcome::kDrained;

@@ -269,7 +269,7 @@ TEST_P(StreamConnectionTest, Connects) {
     EXPECT_EQ(connection_->Write(CreateBufferSlow("second")), WriteResult::kOk);
   };
   connection_ = StreamConnection::Connect(address, 0, &handler_);
-  // Queued until it is connected, and before what OnConnected writes.
+  // Queued until it is connected, and before the output of OnConnected.
   EXPECT_EQ(connection_->Write(CreateBufferSlow("first ")), WriteResult::kOk);
   connection_->Start();
   peer_ = testing::PlainAccept(listener);

@@ -1,4 +1,4 @@
-// How much a connection reads before what came of it gets its turn.
+// How much a connection reads before the tasks of that input get their turn.
 #include <atomic>
 #include <cstddef>
 #include <string>

@@ -31,7 +31,7 @@
 namespace flare::io {
 namespace {
 
-// Encrypted at once, as records of 16 KiB: what one system call sends.
+// Encrypted at once, as records of 16 KiB, for one system call.
 constexpr std::size_t kMostPlain = 64 << 10;
 constexpr std::size_t kRecord = 16 << 10;
 // An idle connection keeps no more than this of its buffer.

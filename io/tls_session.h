@@ -25,7 +25,7 @@ class TlsSession final : public Transport {
   struct Setup {
     bool is_server = false;
     std::int64_t handshake_timeout_ns = 0;
-    // Keeps what `ssl` uses.
+    // Keeps the objects that `ssl` uses.
     std::shared_ptr<const void> keys = nullptr;
     // For a server: the number of handshakes that go on, counted down at the
     // end of this one.

@@ -13,8 +13,7 @@
 
 namespace flare::io {
 
-// Takes what this thread's last call of OpenSSL has complained of; "" if it has
-// not.
+// Takes the errors of this thread's last call of OpenSSL; "" if there are none.
 std::string TakeOpenSslErrors();
 
 // Why a handshake or a record failed, from OpenSSL's errors, which are taken.

@@ -140,7 +140,7 @@ TEST_P(UnixAcceptorTest, OfManyAtOnceOneListens) {
   }
 }
 
-// Such as systemd-tmpfiles, which leaves alone what others have locked.
+// Such as systemd-tmpfiles, which leaves alone folders that others have locked.
 TEST_P(UnixAcceptorTest, FoldersThatOthersLockAreUsed) {
   const std::string path = TemporaryPath();
   const UniqueFd folder(

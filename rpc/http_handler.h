@@ -90,9 +90,9 @@ class HttpHandler {
   // fields are taken care of, and so are "close", which is heeded, and
   // "keep-alive" in a Connection field, which may have others). The default
   // calls the function of the request's method below. `request`, `*response`
-  // and `*context` are there until this returns: what goes on after it needs
-  // copies. A server never asks for CONNECT: it answers 501 by itself, as a
-  // handler can't make a tunnel.
+  // and `*context` are there until this returns: later work needs copies. A
+  // server never asks for CONNECT: it answers 501 by itself, as a handler can't
+  // make a tunnel.
   virtual void HandleRequest(const HttpRequest& request, HttpResponse* response,
                              HttpServerContext* context);
 

@@ -264,7 +264,7 @@ class ClientInterceptor {
   // caller reads and writes once next.Run() has begun the call, and next.Run()
   // returns when the last message has come, or the call has failed. So outcome
   // and metadata can be seen then, and not be changed; controller() isn't the
-  // caller's, but has what that asks for.
+  // caller's, but has its options.
   virtual void Intercept(ClientInterceptedCall& call, ClientNext& next) = 0;
 };
 

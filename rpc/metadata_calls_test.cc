@@ -95,7 +95,7 @@ TEST_P(MetadataCalls, IsAbsentWhereNobodyAddsAny) {
   EXPECT_TRUE(call.controller.GetResponseMetadata().empty());
 }
 
-// Neither lasts longer than its call, except what the caller adds: that lasts
+// Neither lasts longer than its call, except the caller's entries: they last
 // until Reset().
 TEST_P(MetadataCalls, IsOfOneCall) {
   service().on_call = [&](TestCall call) {

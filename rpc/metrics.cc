@@ -51,7 +51,7 @@ WorkerCells::Row WorkerCells::FindElsewhere(std::size_t worker) {
       return {shared_.get(), true};
     }
     rows->earlier.reset(found);
-    // release: [WC2]; acquire: what another worker has made.
+    // release: [WC2]; acquire: the rows that another worker has made.
     if (rows_.compare_exchange_strong(found, rows.get(),
                                       std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {

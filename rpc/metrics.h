@@ -161,7 +161,7 @@ class Counter {
 // Holds a value that rises and falls: a length, a temperature.
 class Gauge {
  public:
-  // Add costs what Counter::Add does; Set reads the cells of all workers.
+  // Add costs as much as Counter::Add; Set reads the cells of all workers.
   void Add(double value) { cells_.AddDouble(0, value); }
   void Subtract(double value) { Add(-value); }
   // Add()s at the same time count before or after it.

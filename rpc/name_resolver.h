@@ -43,9 +43,9 @@ bool RegisterNameResolver(std::string name, NameResolver resolver);
 // there is no such resolver, with STATUS_INVALID_CHANNEL and a text that lists
 // the known ones. Thread-safe; blocks as the resolver does.
 //
-// A "list" looks up its hosts again after each `update_interval`, or what the
-// flag says; a "file" those in it. "dns" asks again after `update_interval`, or
-// by the records' time to live.
+// A "list" looks up its hosts again after each `update_interval`, or the
+// flag's; a "file" those in it. "dns" asks again after `update_interval`, or by
+// the records' time to live.
 //
 // If it fails only because hosts of a "list" aren't known now, *later is a
 // resolution that has the other servers, and looks those up again.

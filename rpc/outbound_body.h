@@ -21,8 +21,9 @@ class OutboundBody {
   OutboundBody() = default;
   // Implicit: most bodies are bytes.
   OutboundBody(Buffer bytes) : bytes_(std::move(bytes)) {}
-  // In protobuf's binary format. `size` is what message.ByteSizeLong() has just
-  // returned; from then until the body is taken `message` stays as it is.
+  // In protobuf's binary format. `size` is the last result of
+  // message.ByteSizeLong(); from then until the body is taken `message` stays
+  // as it is.
   OutboundBody(const google::protobuf::Message& message, std::size_t size)
       : message_(&message), message_size_(size) {}
 

@@ -97,7 +97,7 @@ enum class PayloadFormat : std::uint8_t {
   kVerboseJson,
 };
 
-// Tells what a protocol can carry. Where it can't compress, messages go
+// The abilities of a protocol. Where it can't compress, messages go
 // uncompressed. Where it can't carry attachments, a request with one fails
 // (STATUS_NOT_SUPPORTED), and a response is sent without it, with a line in the
 // log.

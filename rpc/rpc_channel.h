@@ -1,5 +1,5 @@
-// A way to a service: where its servers are, which of them is next and what
-// protocol they speak. Calls go through generated stubs:
+// A way to a service: its servers, the choice of the next one, and their
+// protocol. Calls go through generated stubs:
 //
 //   flare::RpcChannel channel;
 //   if (!channel.Open("flare://10.0.0.1:5567,10.0.0.2:5567")) {

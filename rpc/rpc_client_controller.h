@@ -17,8 +17,8 @@
 //                           so recently that the next one, at most a second
 //                           later, comes after the deadline
 //   STATUS_IO_ERROR         the connection broke while the call was under way
-//                           (the server may have executed it), or what came
-//                           over it was no reply
+//                           (the server may have executed it), or its input was
+//                           no reply
 //   STATUS_OVERLOADED       too much is queued on the connection already
 //   STATUS_NO_PEER          the name resolver knows no server
 //   STATUS_INVALID_CHANNEL  the channel is not open

@@ -1,4 +1,4 @@
-// Order of the end, which is what makes a stop graceful:
+// Order of the end, which makes a stop graceful:
 //
 // [S1] Stop() first ends accepting, including connections that wait in the
 //      kernel's queue, and waits until no accept callback runs: the set of
@@ -137,7 +137,7 @@ std::string Examples(const std::vector<AbandonedCall>& calls) {
 // Connections beyond the system's limit wait in the backlog without an answer.
 void WarnOfFewDescriptors(const rpc::ServerState& state) {
   const std::size_t wanted = state.options().max_concurrent_connections;
-  // Four of each group's poller, what listens, and what the program opens.
+  // Four of each group's poller, listening sockets, and the program's own.
   const std::size_t others = 5 * fiber::GetSchedulingGroupCount() + 100;
   const std::size_t limit = io::DescriptorLimit();
   if (limit >= others && limit - others >= wanted) return;

@@ -53,7 +53,7 @@ struct RequestHead {
   bool attachment_compressed = false;
   // Bit n: the caller understands CompressionAlgorithm n. 0: not said.
   std::uint64_t acceptable_compressions = 0;
-  // With what a large reply may be compressed though the service doesn't ask
+  // The compression that a large reply may have though the service doesn't ask
   // for it; kNone: it may not.
   CompressionAlgorithm unasked_compression = CompressionAlgorithm::kNone;
   // The format of the request's message, and of the reply's.
@@ -62,8 +62,8 @@ struct RequestHead {
   bool reply_needs_request = false;
 };
 
-// Holds what a protocol remembers of a request to write its reply: a small
-// struct of its own, into which nobody else looks.
+// Holds a protocol's record of a request, to write its reply: a small struct of
+// its own, into which nobody else looks.
 //
 //   struct LineTicket { std::uint64_t id = 0; };
 //   request->ticket.Emplace<LineTicket>().id = 7;  // in Cut or Parse
@@ -192,7 +192,7 @@ struct StreamOpening {
 class ReplySink : public StreamOutput {
  public:
   virtual ~ReplySink() = default;
-  // By Cut(): what goes into InboundRequest::stream, and gets the messages of
+  // By Cut(): the value of InboundRequest::stream, which gets the messages of
   // the call. Null: this server has no streams.
   virtual RefPtr<StreamReceiver> OpenStream(
       const StreamOpening& /*opening*/, std::unique_ptr<StreamWire> /*wire*/) {

@@ -72,7 +72,7 @@ class NullSink : public ReplySink {
   flare::Status aborted;
 };
 
-// Records what Write gets.
+// Records the input of Write.
 class LastReply : public ServerProtocol {
  public:
   explicit LastReply(ReplySink* sink) : ServerProtocol(sink) {}

@@ -74,7 +74,7 @@ TEST_F(StreamReaderTest, IsARange) {
   for (const Number& number : reader_) ADD_FAILURE() << number.value();
 }
 
-// Also what the message before it had.
+// Without the contents of the message before.
 TEST_F(StreamReaderTest, ReplacesTheMessageItReadsInto) {
   EXPECT_TRUE(server_writer_.Write(MakeNumber(1, 100)));
   Write(0);

@@ -66,7 +66,8 @@ class StreamWriter : public rpc::StreamSide<&rpc::CallStream::DropWriter> {
 
   // Whether messages are compressed from now on, as the call's controller says
   // by SetCompressionAlgorithm(), which is asked before the first one. True at
-  // first. Only over gRPC; what doesn't get smaller goes as it is.
+  // first. Only over gRPC; a message that doesn't get smaller goes
+  // uncompressed.
   void SetCompressed(bool compressed) {
     if (stream_ != nullptr) stream_->SetCompressed(compressed);
   }

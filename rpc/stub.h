@@ -127,7 +127,7 @@ const google::protobuf::ServiceDescriptor* FindGeneratedService(
     const std::string& full_name);
 
 // Each ends the process with a message: a service object was handed a method
-// that is not its own. That is a mistake in a program; what peers send can't
+// that is not its own. That is a mistake in a program; input of peers can't
 // lead to it.
 [[noreturn]] void DieOfForeignMethod(
     const google::protobuf::MethodDescriptor* method,

@@ -1,5 +1,5 @@
-// How TLS is spelled in this library: the prefix of URIs, and what protocols
-// are called in TLS handshakes (ALPN).
+// How TLS is spelled in this library: the prefix of URIs, and the names of
+// protocols in TLS handshakes (ALPN).
 #ifndef FLARE_RPC_TLS_NAMES_H_
 #define FLARE_RPC_TLS_NAMES_H_
 

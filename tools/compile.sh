@@ -5,8 +5,8 @@
 # objects, kept between runs.
 
 # The headers of others, which take most of the time, are compiled once in each
-# run (a second compiler reads them as they are): what another compiler left
-# there, or the same one with other flags, would be an error.
+# run (a second compiler reads them as they are): leftovers of another compiler,
+# or of the same one with other flags, would be an error.
 prepare_compile() {  # [flag...]
   mkdir -p "$build/include"
   local header="$build/include/precompiled.h"

@@ -32,7 +32,8 @@ LAYOUT_FIELDS = (
     'fiber_id', 'entry', 'name', 'reason_what', 'reason_object')
 
 # Where a suspended context keeps registers (fiber/context_<isa>.S): offsets
-# from the saved stack pointer. 'size' is what resuming it takes off the stack.
+# from the saved stack pointer. 'size' is the part of the stack that resuming it
+# takes off.
 CONTEXTS = {
     'i386:x86-64': {
         'pc': ('rip', 56), 'sp': 'rsp', 'size': 64,
@@ -97,7 +98,7 @@ def variable_at(name):
     except gdb.error:
         pass
     # Optimised across files, it may have debug information without an address,
-    # which hides what the linker knows.
+    # which hides the linker's knowledge.
     place = re.compile(r' (0x[0-9a-f]+) %s ' % re.escape(name))
     for objfile in gdb.objfiles():
         found = place.search(gdb.execute(

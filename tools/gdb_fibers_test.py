@@ -132,7 +132,7 @@ class GdbFibersTest(unittest.TestCase):
 
     def test_lists_fibers_of_a_live_process(self):
         self.check_listing(self.live)
-        # Only there gdb knows what time it is.
+        # Only there gdb knows the time.
         self.assertRegex(output_of('info fibers', self.live),
                          r'"waiter".* for \d+\.\d+ s')
 

@@ -1,6 +1,6 @@
-// Checks on the machine it runs on that the fiber runtime does what its plan
-// says: that each worker may run on the CPUs of its group only, and that stacks
-// and heap memory lie on the group's NUMA node.
+// Checks on the machine it runs on that the fiber runtime follows its plan:
+// that each worker may run on the CPUs of its group only, and that stacks and
+// heap memory lie on the group's NUMA node.
 //
 //   bazel run -c opt //tools:numa_check -- --flare_numa_aware=true
 //

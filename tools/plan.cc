@@ -1,5 +1,5 @@
-// Prints what the fiber runtime would start with the flags given, on this
-// machine or on one that a file describes (docs/numa.md), and starts nothing:
+// Prints the plan of the fiber runtime for the flags given, on this machine or
+// on one that a file describes (docs/numa.md), and starts nothing:
 //
 //   bazel run //tools:plan -- --flare_topology_file=/tmp/four_nodes
 #include <gflags/gflags.h>

@@ -1,4 +1,4 @@
-"""Tests of the scripts that read what press has written."""
+"""Tests of the scripts that read the output of press."""
 
 import contextlib
 import io

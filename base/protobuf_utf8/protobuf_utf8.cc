@@ -5,7 +5,7 @@
 // passed over 64 bytes at a time, and the rest, if there is any, goes to
 // protobuf's own (docs/decisions/0036-ascii-before-utf8.md).
 //
-// Text is UTF-8 if and only if what follows its ASCII bytes is, as these are
+// Text is UTF-8 if and only if the rest behind its ASCII bytes is, as these are
 // sequences of their own. Thread-safe; nothing blocks.
 
 #include <cstddef>

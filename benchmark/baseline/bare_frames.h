@@ -46,7 +46,7 @@ struct BareMessage {
 Scan ScanRequest(std::string_view in, BareMessage* message, std::size_t* need);
 Scan ScanResponse(std::string_view in, BareMessage* message, std::size_t* need);
 
-// Appends what comes before the body of the reply to a call.
+// Appends the head of the reply to a call.
 void AppendReplyHead(const BareMessage& request, std::string* out);
 
 // Makes the body of an echo's reply of the request's, in place.

@@ -96,7 +96,7 @@ class BareStream : public Watched {
   std::size_t size_ = 0;      // With those.
   std::size_t need_ = 0;
   BareOutput output_;
-  bool hung_up_ = false;  // Told once; what came before may not be read yet.
+  bool hung_up_ = false;  // Told once; earlier input may not be read yet.
   bool closing_ = false;
 };
 

@@ -1,5 +1,5 @@
-// One call of a baseline server, from its bytes to its reply: what ServerCall
-// is in flare, without its dispatch to any service: here there is the echo.
+// One call of a baseline server, from its bytes to its reply, as ServerCall in
+// flare, without its dispatch to any service: here there is the echo.
 //
 //   Call* call = Call::New();              // In the loop's thread: cut it,
 //   ...cut call->request...                // count it.
@@ -73,8 +73,8 @@ class Call final : public LoopTask {
     AnswerWithEcho();
   }
 
-  // Sends what came of it, tells the connection, and recycles the call. In the
-  // loop's thread.
+  // Sends its reply, tells the connection, and recycles the call. In the loop's
+  // thread.
   void Reply();
   void RunInLoop() override { Reply(); }
 

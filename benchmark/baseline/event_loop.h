@@ -1,5 +1,5 @@
-// One thread that waits for events of its descriptors and handles them: what
-// all baselines are made of.
+// One thread that waits for events of its descriptors and handles them: the
+// base of all baselines.
 //
 //   class Connection : public Watched {
 //     void OnEvents(std::uint32_t events) override { ...read and write... }
@@ -61,7 +61,7 @@ struct AllWatched;
 struct ToReadAgain;
 struct AtRoundEnd;
 
-// A descriptor and what handles its events. Owned by its loop once adopted.
+// A descriptor and the handler of its events. Owned by its loop once adopted.
 class Watched : public LoopTask,
                 public flare::IntrusiveListNode<AllWatched>,
                 public flare::IntrusiveListNode<ToReadAgain>,
@@ -72,8 +72,8 @@ class Watched : public LoopTask,
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // EPOLL... bits. Edges: what isn't read or written to its end isn't told of
-  // again, unless AskAgain() is called.
+  // EPOLL... bits. Edges: input or room that isn't used up isn't told of again,
+  // unless AskAgain() is called.
   virtual void OnEvents(std::uint32_t events) = 0;
   // Once for each round in which AskRoundEnd() was called.
   virtual void OnRoundEnd() {}

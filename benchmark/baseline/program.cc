@@ -51,7 +51,7 @@ void BeginProgram(int argc, char** argv, const std::string& usage) {
   if (const flare::Status valid = flare::rpc::ValidateFlags(); !valid.ok()) {
     std::exit(RefuseFlags(valid.message()));
   }
-  // They aren't used; but what flare refuses is refused here, too.
+  // They aren't used; but values that flare refuses are refused here, too.
   const auto options = flare::rpc::RuntimeOptionsFromFlags();
   if (!options) std::exit(RefuseFlags(options.error().message()));
   // NOLINTEND(concurrency-mt-unsafe)

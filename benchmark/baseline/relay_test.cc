@@ -28,7 +28,7 @@
 namespace baseline {
 namespace {
 
-// A listening socket on the loopback, and what a test does with it.
+// A listening socket on the loopback, and a test's steps with it.
 class Backend {
  public:
   explicit Backend(std::uint16_t port = 0) {
@@ -229,7 +229,7 @@ TEST_F(RelayTest, TakesRepliesWhileItsRequestsWait) {
   Connect(&peer);
   peer.Send(peer.Encode(1, "a"));
   const flare::io::UniqueFd fd = backend.Accept();
-  // Beyond what the socket takes; the server sends first, and reads then.
+  // More than the socket takes; the server sends first, and reads then.
   const std::string body(1 << 20, 'b');
   constexpr std::uint64_t kLast = 32;
   for (std::uint64_t id = 2; id <= kLast; ++id) {

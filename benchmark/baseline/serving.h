@@ -21,7 +21,7 @@
 
 namespace baseline {
 
-// From --ip and --port. The error names what can't be read.
+// From --ip and --port. The error names the unreadable one.
 flare::Expected<flare::Endpoint, flare::Status> ListenAddressFromFlags();
 
 class LoopServer {
@@ -39,9 +39,9 @@ class LoopServer {
   EventLoop* loop(std::size_t index) { return loops_[index].get(); }
 
   // Listens and serves until the process is told to quit, by a thread for each
-  // loop; the calling one accepts, and logs each second what `requests` has
-  // counted. Each connection goes to the loop that has the fewest. Returns the
-  // program's exit status: kBadFlags if it can't listen. No thread that
+  // loop; the calling one accepts, and logs each second the count of
+  // `requests`. Each connection goes to the loop that has the fewest. Returns
+  // the program's exit status: kBadFlags if it can't listen. No thread that
   // might take signals may have been started before BlockQuitSignals().
   int Run(const flare::Endpoint& address, const NewConnection& new_connection,
           const example::RequestCounter& requests);

@@ -76,7 +76,7 @@ class Stream : public Watched {
   std::size_t need_ = 0;
   bool connecting_ = false;
   bool writable_ = true;
-  bool hung_up_ = false;  // Told once; what came before may not be read yet.
+  bool hung_up_ = false;  // Told once; earlier input may not be read yet.
   bool handling_events_ = false;
   bool input_paused_ = false;
   bool input_ended_ = false;

@@ -33,7 +33,7 @@ class WorkerPool {
   void Work();
 
   const example::WorkSource work_;
-  // Guards what follows.
+  // Guards the next members.
   std::mutex mutex_;
   std::condition_variable wanted_;
   CallQueue queue_;

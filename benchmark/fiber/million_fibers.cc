@@ -1,4 +1,4 @@
-// Blocks a million fibers on one event, prints what each costs in memory and
+// Blocks a million fibers on one event, prints the cost of each in memory and
 // mappings, and lets them all go again.
 //
 //   million_fibers [--fibers=1000000] [--limit_bytes=0]

@@ -47,8 +47,8 @@ void BM_WakeSleeping(benchmark::State& state) {
 }
 BENCHMARK(BM_WakeSleeping)->UseManualTime()->Iterations(500);
 
-// Fibers that all wait for one event: the counter is what each takes of the
-// memory, with all that belongs to it.
+// Fibers that all wait for one event: the counter is the memory of each, with
+// all that belongs to it.
 void BM_IdleFiberMemory(benchmark::State& state) {
   for (auto _ : state) {
     OnFiber(1, [&] {

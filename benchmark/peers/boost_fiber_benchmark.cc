@@ -1,5 +1,6 @@
-// Boost.Context and Boost.Fiber, doing what //benchmark/fiber measures, under
-// the same names. Built and run by tools/fiber_table; nothing else needs Boost.
+// Boost.Context and Boost.Fiber, with the operations of //benchmark/fiber,
+// under the same names. Built and run by tools/fiber_table; nothing else needs
+// Boost.
 //
 // As its manual advises where speed matters: launch::post, so that starting a
 // fiber doesn't switch to it; stacks from a pool, of our stacks' size;

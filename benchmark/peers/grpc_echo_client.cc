@@ -5,9 +5,9 @@
 //   grpc_echo_client --server_addr=127.0.0.1:5571 --connections=2
 //       --max_pending=20 --warmup=1 --duration=10 --json=result.json
 //
-// Prints what press prints; docs/press.md describes the JSON. Exit status 0 if
-// all calls succeeded, 1 if one failed or gflags refuses a flag, 2 for values
-// that make no sense.
+// Prints the same report as press; docs/press.md describes the JSON. Exit
+// status 0 if all calls succeeded, 1 if one failed or gflags refuses a flag, 2
+// for values that make no sense.
 
 #include <gflags/gflags.h>
 
@@ -75,7 +75,7 @@ class CallLoop {
     } else {
       recorder_->Succeeded(latency_ns);
     }
-    // relaxed: who sees it late makes one more call.
+    // relaxed: a caller that sees it late makes one more call.
     if (stopping_->load(std::memory_order_relaxed)) {
       ended_->count_down();
     } else {

@@ -412,7 +412,8 @@ void UnimplementedService(const Stubs& stubs) {
               StatusCode::UNIMPLEMENTED);
 }
 
-// A server that looks at it refuses what isn't compressed as announced.
+// A server that looks at it refuses messages that aren't compressed as
+// announced.
 void ClientCompressedUnary(const Stubs& stubs) {
   pb::SimpleRequest request = LargeRequest();
   request.mutable_expect_compressed()->set_value(true);

@@ -1,5 +1,5 @@
-// The system's threads (std::thread and what synchronises them), doing what
-// //benchmark/fiber measures, under the same names. Built and run by
+// The system's threads (std::thread and its synchronisation), with the
+// operations of //benchmark/fiber, under the same names. Built and run by
 // tools/fiber_table, which gives it one CPU where the others use one worker:
 // where two threads take turns, that is best for them, too.
 

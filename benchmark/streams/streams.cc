@@ -253,8 +253,8 @@ std::vector<std::unique_ptr<flare::RpcChannel>> OpenChannels(
   return channels;
 }
 
-// The streams that the flags ask for, at the server `uri`. Prints what came of
-// them.
+// The streams that the flags ask for, at the server `uri`. Prints their
+// results.
 void Measure(const std::string& uri) {
   std::atomic<std::int64_t> messages{0};
   std::int64_t grown = 0;

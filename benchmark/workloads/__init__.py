@@ -1,4 +1,5 @@
-"""The workloads behind the published tables, and what runs and prints them.
+"""The workloads behind the published tables, and the code that runs and prints
+them.
 
 tools/tables is the command; docs/tables/README.md says how to use it. The
 modules:

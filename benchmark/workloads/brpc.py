@@ -50,7 +50,7 @@ def caller_row(system, protocol, threads, parameters):
     return Row(system, threads, shown, measure)
 
 
-# From this size on an attachment is what one would take.
+# From this size on one would take an attachment.
 LARGE = 4096
 
 

@@ -191,7 +191,8 @@ def run(options):
 
 
 def leave_out(plan, absent, running):
-    """Remembers what the workload lacks because peers aren't installed."""
+    """Remembers the rows that the workload lacks because peers aren't
+    installed."""
     wanted = {}
     for row in plan.workload.rows(running.scale):
         if needed_peer(row) in absent:
@@ -291,7 +292,7 @@ def left_out_lines(name, running):
 
 
 def conclude(plans, running, options):
-    """Says what went wrong; the exit status."""
+    """Prints the failures; the exit status."""
     if plots.matplotlib() is None and not options.smoke:
         print('No plots: there is no matplotlib. `tools/peers matplotlib`, or '
               'the package python3-matplotlib, brings it.', file=sys.stderr)

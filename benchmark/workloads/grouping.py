@@ -49,7 +49,7 @@ _BARE = ('caller_kind', 'carried', 'connections', 'protocol')
 
 
 def labels(keys):
-    """A short name for each line: its system, and what tells it from others.
+    """A short name for each line: its system, and its differences to others.
 
     A parameter that has one value in all lines that have it is left out.
     """

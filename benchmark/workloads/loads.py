@@ -1,4 +1,4 @@
-"""Puts load on servers and takes what the load generators report.
+"""Puts load on servers and reads the reports of the load generators.
 
     clients = [Press(bench, 'flare://127.0.0.1:5567', threads=2, connections=2,
                      pending=20)]
@@ -287,7 +287,7 @@ def cpu_shares(client, begin, servers, running):
         looks.append(look())
     (start, server_start, client_start), (end, server_end, client_end) = looks
     if not all(process.running() for process in running):
-        # Gone too early; its status and report tell what of it.
+        # Gone too early; its status and report tell why.
         return None, None
     return ((server_end - server_start) / (end - start),
             (client_end - client_start) / (end - start))

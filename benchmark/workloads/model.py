@@ -18,7 +18,7 @@ class Failure(Exception):
 
 
 class Missing(Failure):
-    """A program isn't there; the text says what would bring it."""
+    """A program isn't there; the text says how to install it."""
 
 
 @dataclasses.dataclass(frozen=True)

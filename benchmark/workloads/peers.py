@@ -41,7 +41,7 @@ DESCRIPTORS = 65536
 
 
 def default_folder():
-    """Where tools/peers installs what isn't to be elsewhere."""
+    """Where tools/peers installs by default."""
     return os.environ.get('FLARE_PEERS') or os.path.join(
         os.path.expanduser('~'), '.cache', 'flare_peers')
 

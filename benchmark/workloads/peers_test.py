@@ -176,7 +176,7 @@ class StandIns(unittest.TestCase):
                 self.assertTrue(os.path.exists(config))
                 raise ZeroDivisionError
         self.assertEqual(len(pids), 3)
-        # The children were killed; who reaps them is not us.
+        # The children were killed; somebody else reaps them.
         for pid in pids:
             wait_until(lambda pid=pid: not is_running(pid), 'the end of it')
         self.assertFalse(os.path.exists(config))

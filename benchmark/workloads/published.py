@@ -136,7 +136,7 @@ _BRPC_MACHINES = 'some 25 to 30 machines of 12 CPUs, in 2015'
 _PROXY_MACHINE = ('one CPU (Xeon E5-2650 v2) for the proxy, clients and '
                   'upstreams on other machines, 2.5 ms apart')
 
-# Where the figures were measured, and what the curves show.
+# Where the figures were measured, and the meaning of the curves.
 NOTES = {
     'echo-flare': (_FLARE_MACHINE + ', May 2020.',),
     'echo-http': (_FLARE_MACHINE + ', May 2020.',),

@@ -205,7 +205,8 @@ def write(workload, facts, rows, commands, plots, left_out):
     """The text of NAME.md.
 
     `facts` fills HEAD; `rows` are summaries, `commands` their command lines,
-    `plots` names of pictures, `left_out` texts about what could not be run.
+    `plots` names of pictures, `left_out` texts about rows that could not be
+    run.
     """
     tables = published.TABLES.get(workload.name, {})
     text = HEAD.format(title='`%s`: %s' % (workload.name, workload.title),

@@ -470,7 +470,7 @@ class Commands(unittest.TestCase):
         pids = []
 
         def started():
-            # The server, press, and what press waits for.
+            # The server, press, and the process that press waits for.
             pids[:] = processes.descendants(running.pid)
             return len(pids) == 3
         self.assertTrue(fakes.wait_until(started))

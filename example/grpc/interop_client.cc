@@ -298,7 +298,8 @@ void UnimplementedService(const Stubs& stubs) {
 }
 
 void ClientCompressedUnary(const Stubs& stubs) {
-  // A server that looks at it refuses what isn't compressed as announced.
+  // A server that looks at it refuses messages that aren't compressed as
+  // announced.
   pb::SimpleRequest request = LargeRequest();
   request.mutable_expect_compressed()->set_value(true);
   {

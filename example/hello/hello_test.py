@@ -19,7 +19,7 @@ ADDRESS = ('127.0.0.1', 5570)
 FRONT = ('127.0.0.1', 5571)
 ECHO_PORT = 5572  # For example/rpc/server, which echoes attachments, too.
 PATIENCE_S = 60
-# The system's, which has protobuf; what runs this test may be another.
+# The system's, which has protobuf; this test may run in another one.
 PYTHON = '/usr/bin/python3'
 
 # Quoted by docs/http_calls.md.

@@ -38,7 +38,7 @@ constexpr std::int64_t kPatienceNs = 1'000'000'000;
 // How often a file with a lease is tried.
 constexpr auto kLeaseRetry = 10ms;
 
-// Appends to a piece of memory; what doesn't fit is cut off.
+// Appends to a piece of memory; the rest that doesn't fit is cut off.
 class LineWriter {
  public:
   LineWriter(char* out, std::size_t size) : at_(out), end_(out + size) {}
@@ -98,7 +98,7 @@ void PrintMs(const char* name, std::int64_t ns, LineWriter* line) {
   line->Print(" %s=%lld.%03lld", name, us / 1000, us % 1000);
 }
 
-// Writing waits for somebody, who may never read.
+// Writing waits for a reader, which may never read.
 bool HasReader(int fd) {
   struct stat info;
   return ::fstat(fd, &info) == 0 && !S_ISREG(info.st_mode);

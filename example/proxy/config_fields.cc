@@ -159,8 +159,8 @@ Status AddListener(const PlacedText& value, ProxyConfig* config) {
   return Status();
 }
 
-// Adds the servers at `text`, or finds those that are there already. `use` says
-// what each is for, and false if it was that before.
+// Adds the servers at `text`, or finds those that are there already. `use` sets
+// the purpose of each, and returns false if it was that before.
 template <class Use>
 Status AddServers(const std::string& text, const std::string& where,
                   const Use& use, ProxyConfig* config) {

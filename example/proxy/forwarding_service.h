@@ -1,5 +1,5 @@
-// A service that answers each call with what another server answers, over
-// whatever protocol that one speaks.
+// A service that answers each call with another server's answer, over whatever
+// protocol that one speaks.
 
 #ifndef EXAMPLE_PROXY_FORWARDING_SERVICE_H_
 #define EXAMPLE_PROXY_FORWARDING_SERVICE_H_

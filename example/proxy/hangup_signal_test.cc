@@ -120,8 +120,8 @@ TEST_P(HangupSignalTest, PutsBackWhatWas) {
   ::signal(SIGHUP, SIG_DFL);
 }
 
-// It has begun on another thread, and is kept from its CPU until the end: what
-// was opened since then isn't written to.
+// It has begun on another thread, and is kept from its CPU until the end:
+// descriptors opened since then aren't written to.
 TEST_P(HangupSignalTest, ALateHandlerWritesToNobodyElse) {
   struct sigaction handler = {};
   flare::Fiber([&] {

@@ -80,7 +80,7 @@ flare::Status Proxy::WithOwnListener(const flare::Status& status,
   return status;
 }
 
-// Makes `listeners_` what `config` wants, or leaves them as they are.
+// Changes `listeners_` to those of `config`, or leaves them as they are.
 flare::Status Proxy::OpenListeners(const ProxyConfig& config) {
   std::vector<Listening> listeners;
   // With port 0 there may be several of one address.

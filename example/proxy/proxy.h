@@ -54,16 +54,16 @@ class Proxy {
 
   // New clients are served by `config` from now on; those that are there go on
   // as they began. Listeners that stay (same address) don't miss a connection
-  // and take the new backlog over, new ones are opened, others closed once what
-  // the kernel had completed is accepted. Upstreams that stay (same name and
-  // address) keep their state. Errors: a new listener can't be opened; then
-  // nothing has changed. One at a time, not after StopListening(); blocks the
-  // fiber shortly.
+  // and take the new backlog over, new ones are opened, others closed once the
+  // connections that the kernel had completed are accepted. Upstreams that stay
+  // (same name and address) keep their state. Errors: a new listener can't be
+  // opened; then nothing has changed. One at a time, not after StopListening();
+  // blocks the fiber shortly.
   [[nodiscard]] flare::Status Reload(
       const std::shared_ptr<const ProxyConfig>& config);
 
-  // Accepts what the kernel has completed by now, then closes the listeners.
-  // Blocks the fiber shortly; any number of times.
+  // Accepts the connections that the kernel has completed by now, then closes
+  // the listeners. Blocks the fiber shortly; any number of times.
   void StopListening();
 
   // Waits until there are no sessions: true, or NowNs() reaches the deadline:

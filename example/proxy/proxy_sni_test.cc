@@ -49,7 +49,7 @@ std::string HelloFor(const std::string& host) {
   return "\x16\3\1" + Counted('\1' + Counted(body, 3), 2);
 }
 
-// Servers under the test's hands, and what goes to each.
+// Servers under the test's hands, and each one's connections.
 class ProxySniTest : public ProxyTest {
  protected:
   void TearDown() override {

@@ -2,10 +2,10 @@
 //  [RE1] An edge is forgotten (`readable`, `blocked`) only after a system call
 //        that has seen the state behind it: a read that came back short or
 //        empty, a write that was refused.
-//  [RE2] A short read has emptied the socket, so what comes later makes a new
-//        edge; but the end of the input may have come with the edge that we
-//        are serving. `hang_up` remembers that it has: then only the end
-//        itself stops reading.
+//  [RE2] A short read has emptied the socket, so later input makes a new edge;
+//        but the end of the input may have come with the edge that we are
+//        serving. `hang_up` remembers that it has: then only the end itself
+//        stops reading.
 //  [RE3] Bytes go out in the order in which they came in: directly only while
 //        nothing is pending.
 //  [RE4] A flow is done when its end was passed on, or can't be any more. A
@@ -39,7 +39,7 @@ constexpr std::size_t kBudget = 256 << 10;
 // has come.
 constexpr int kSmallSplices = 4;
 
-// With TLS, what one write is given at most of bytes that have waited.
+// With TLS, the most waiting bytes that one write is given.
 constexpr std::size_t kTlsPieceSize = 64 << 10;
 
 // Where bytes are between a read and the write that follows it at once.
@@ -174,8 +174,8 @@ void Relay::EndOfInput(Side from) {
 void Relay::ChooseMode(Side from, std::size_t size, bool in_full) {
   Flow& flow = flows_[from];
   flow.in_a_row += size;
-  // By what came at once now, what comes at once next is guessed. A sink that
-  // is blocked would only be handed more that it doesn't take.
+  // The size of this input is a guess at that of the next. A blocked sink would
+  // only be handed more that it doesn't take.
   if (flow.blocked || flow.in_a_row >= kLargePieceSize) {
     flow.large_pieces = false;
   } else if (!in_full && flow.in_a_row > kPieceSize) {
@@ -312,8 +312,8 @@ void Relay::EndSource(Side from, int error) {
   flow.source_ended = true;
   flow.readable = false;
   if (error == 0 && IsBlamed(from) && result_.error != EPIPE) {
-    // A write has taken the error that this read would have got. EPIPE is what
-    // writes get if the end of input had come in order before the reset.
+    // A write has taken the error that this read would have got. Writes get
+    // EPIPE if the end of input had come in order before the reset.
     error = result_.error;
   }
   if (error == 0) return;

@@ -91,12 +91,12 @@ class Relay {
   // the first Run().
   void SendFirst(Side side, std::string_view bytes);
 
-  // Bytes that `side` has sent and that were read by somebody else. Sent before
-  // anything else; counted. Before the first Run().
+  // Bytes that `side` has sent and that were read by somebody else. They go to
+  // the other side first, and are counted. Before the first Run().
   void AddReceived(Side side, std::string_view bytes);
 
-  // Reads and writes what can be. Takes EPOLL* bits of edge-triggered events,
-  // which must include those that were pending when the sockets were
+  // Reads and writes as much as possible. Takes EPOLL* bits of edge-triggered
+  // events, which must include those that were pending when the sockets were
   // registered.
   Outcome Run(std::uint32_t client_events, std::uint32_t upstream_events);
 
@@ -117,8 +117,8 @@ class Relay {
   // the other one. Costs nothing to ask.
   bool broken() const noexcept { return broken_; }
 
-  // Ends the relay in place of kEnded: what waits is not delivered any more.
-  // Only if broken().
+  // Ends the relay in place of kEnded: waiting bytes are not delivered any
+  // more. Only if broken().
   void GiveUp();
 
   // After kEnded or GiveUp().

@@ -89,7 +89,7 @@ TEST_F(RelayPieceTest, WhatIsLongerComesInSmallPieces) {
 
 TEST_F(RelayPieceTest, SoDoesWhatTheOtherSideDoesNotTake) {
   EXPECT_EQ(PassOn(70'000).size(), 3u);
-  // Fills the upstream's socket; what comes on top waits for room.
+  // Fills the upstream's socket; more bytes wait for room.
   const std::string filling = Pattern(1000);
   while (::send(upstream_.ours.get(), filling.data(), filling.size(), 0) > 0)
     continue;

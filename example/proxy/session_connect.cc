@@ -299,7 +299,7 @@ void Session::OnClientWhileConnecting(std::uint32_t events) {
                  flare::io::TakeSocketError(client_->fd()));
   }
   if ((client & (EPOLLRDHUP | EPOLLHUP)) == 0 || !received_.empty()) return;
-  // TLS may have read what came before.
+  // TLS may have read the earlier bytes.
   if (client_tls_) return;
   char byte;
   if (::recv(client_->fd(), &byte, 1, MSG_PEEK) != 0) return;

@@ -25,7 +25,7 @@ enum class SessionEnd {
   kNoRoute,     // sni_routes, and none was for it; or it didn't speak TLS.
   kTlsFailed,   // The handshake with it did.
   kCut,         // By CutAll().
-  kNoMemory,    // For what a side has sent, or for the session itself.
+  kNoMemory,    // For a side's bytes, or for the session itself.
 };
 
 // "finished", "client-aborted", ...: for logs.

@@ -20,15 +20,15 @@ namespace example::proxy {
 class SplicePipe {
  public:
   // Null if there are no descriptors left. It holds up to `capacity` bytes, or
-  // fewer: the system limits what users may have in pipes.
+  // fewer: the system limits users' memory in pipes.
   static std::unique_ptr<SplicePipe> Open(std::size_t capacity);
 
   // Bytes inside.
   std::size_t size() const noexcept { return size_; }
 
-  // Takes what `source`, a non-blocking socket, has. Only while the pipe is
+  // Takes the input of `source`, a non-blocking socket. Only while the pipe is
   // empty, so that EAGAIN tells something about the socket. Returns and sets
-  // errno like recv(); but that little came doesn't mean that this was all.
+  // errno like recv(); but little input doesn't mean that this was all.
   ssize_t FillFrom(int source);
 
   // Gives `sink`, a non-blocking socket, as much as it takes. Returns and sets

@@ -291,7 +291,7 @@ void Supervisor::KeepTicking(std::chrono::nanoseconds interval) {
   // there are reloads.
   if (interval == ticker_interval_) return;
   StopTicker();
-  // While there are no lines they leave out what happens.
+  // While there are no lines they leave out events.
   if (ticker_interval_.count() == 0) last_line_ = TakeSnapshot();
   ticker_interval_ = interval;
   if (interval.count() == 0) return;

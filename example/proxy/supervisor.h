@@ -33,7 +33,7 @@ namespace example::proxy {
 
 class Supervisor {
  public:
-  // `source` is what Reload() reads.
+  // Reload() reads `source`.
   explicit Supervisor(ConfigSource source);
   // Ends everything, cutting the remaining sessions. Blocks the fiber.
   ~Supervisor();

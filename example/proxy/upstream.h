@@ -57,7 +57,7 @@ class Upstream : public flare::RefCounted<Upstream> {
   void ReportFailure(int max_failures, std::int64_t pause_ns,
                      std::int64_t now_ns) noexcept;
 
-  // A connection to it ends: what UpstreamSet::Acquire() counted.
+  // A connection to it ends, which UpstreamSet::Acquire() counted.
   void Release() noexcept;
 
   // Bytes that have passed, in client connections that live or have ended.

@@ -35,7 +35,7 @@ struct CallStatistics {
 
   std::uint64_t successes() const { return latency_ns.count(); }
   std::uint64_t failure_count() const;
-  // Adds what `other` has counted.
+  // Adds the counts of `other`.
   void Merge(const CallStatistics& other);
 };
 

@@ -122,8 +122,8 @@ void CallSequence::NoteFailure(int status, const std::string& reason,
                                std::int64_t now_ns) {
   recorder_->Failed(status);
   LogFailure(status, reason, now_ns);
-  // A service that fails its calls on purpose is called on at full speed.
-  // So is one that has answered what --verify finds wrong.
+  // A service that fails its calls on purpose is called on at full speed. So is
+  // one with an answer that fails --verify.
   const bool reached = call_->status() == 0 || call_->FailedByService();
   const bool unreachable = !reached && IsUnreachable(status);
   if (!unreachable && (reached || now_ns - sent_ns_ >= kInstantly)) {

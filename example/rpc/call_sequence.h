@@ -88,8 +88,8 @@ class CallSequence {
   // When to send it: when it is due, or later after failures. Waiting ends when
   // GivesUp() does.
   std::int64_t send_at() const;
-  // True: what Next() has claimed is not to be sent any more, and that is noted
-  // if it was due. The last call of the sequence.
+  // True: don't send the call that Next() has claimed, which is noted if it was
+  // due. The last call of the sequence.
   [[nodiscard]] bool GivesUp() const;
   // As Call::Start().
   void Send(std::int64_t now_ns, google::protobuf::Closure* done);

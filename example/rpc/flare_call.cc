@@ -1,4 +1,4 @@
-// Calls any method of any service, and tells what services there are.
+// Calls any method of any service, and lists services.
 //
 //   flare_call --server_addr=flare://127.0.0.1:5567 --proto=echo_service.proto
 //       --method=example.protobuf_echo.EchoService.Echo --data='{"body": "hi"}'

@@ -184,7 +184,7 @@ TEST_F(HttpLoadTest, TailAsksForAnotherPath) {
   EXPECT_GT(tail.successes(), 0u);
 }
 
-// A server that does what the test says, on a thread of its own: for each
+// A server that follows the test's script, on a thread of its own: for each
 // connection, in turn, one of `scripts`.
 class ScriptedServer {
  public:

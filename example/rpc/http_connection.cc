@@ -19,7 +19,7 @@ flare::rpc::Limits LimitsFromFlags() {
 }
 
 flare::io::StreamConnection::Options StreamOptions() {
-  // Beyond what the protocol refuses by itself.
+  // More than the protocol refuses by itself.
   flare::io::StreamConnection::Options options;
   options.max_input = LimitsFromFlags().max_packet_size + 65536;
   return options;
@@ -43,8 +43,8 @@ HttpConnection::~HttpConnection() = default;
 
 bool HttpConnection::Send(const flare::Buffer& request,
                           std::int64_t deadline_ns) {
-  // The request may end, and this and what the owner has made of `request` with
-  // it, before Write() has returned.
+  // The request may end, and this and the owner's `request` with it, before
+  // Write() has returned.
   flare::Buffer bytes(request);
   flare::RefPtr<flare::io::StreamConnection> stream;
   bool first = false;

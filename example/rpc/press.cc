@@ -76,7 +76,7 @@ void WarnOfFewDescriptors(const std::vector<LoadOptions>& targets) {
                << "; raise the limit (`ulimit -n`), or lower --max_pending.";
 }
 
-// A target and what its calls record to.
+// A target and the recorder of its calls.
 struct LoadedTarget {
   explicit LoadedTarget(const LoadOptions& options)
       : recorder(std::make_unique<LoadRecorder>()),

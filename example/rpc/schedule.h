@@ -67,7 +67,8 @@ class Schedule {
 
   // No more calls.
   void Stop() {
-    // relaxed: who sees it late makes one more call, which does no harm.
+    // relaxed: a caller that sees it late makes one more call, which does no
+    // harm.
     stopped_.store(true, std::memory_order_relaxed);
   }
   bool stopped() const {

@@ -145,7 +145,7 @@ curl -d hello http://ADDRESS/echo
 )";
 
 void AddPages(flare::Server* server) {
-  // On /metrics, beside what the library counts.
+  // On /metrics, beside the library's counters.
   const auto pages = flare::metrics::NewCounterFamily(
       "echo_pages_total", "Plain HTTP requests, by their page.", {"page"});
   CHECK(pages) << pages.error();

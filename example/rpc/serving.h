@@ -21,7 +21,7 @@
 
 namespace example {
 
-// `ip` may be IPv4 or IPv6. The error names what can't be read.
+// `ip` may be IPv4 or IPv6. The error names the unreadable one.
 flare::Expected<flare::Endpoint> ParseListenAddress(const std::string& ip,
                                                     int port);
 
@@ -53,9 +53,9 @@ class RequestCounter {
 // kSleepFiber only.
 flare::Status DoWork(const Work& work);
 
-// Does what `request` asks for in its fields `work` and `work_us`, or what
-// `usual` says if it asks for nothing. Fails, having done nothing, if it asks
-// for something impossible; and as DoWork().
+// Does the work of `request`'s fields `work` and `work_us`, or that of `usual`
+// if there is none. Fails, having done nothing, if it asks for something
+// impossible; and as DoWork().
 template <class Request>
 flare::Status WorkOn(const Request& request, const WorkSource& usual) {
   const auto requested = RequestedWork(request);

@@ -1,6 +1,6 @@
 // A small number for the calling thread, for statistics that all workers write
-// at once: each writes a slot of its own, so that no cache line travels
-// between them; who wants the sum reads all slots.
+// at once: each writes a slot of its own, so that no cache line travels between
+// them; a reader of the sum reads all slots.
 
 #ifndef EXAMPLE_RPC_THREAD_SLOT_H_
 #define EXAMPLE_RPC_THREAD_SLOT_H_

@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md do what the page says."""
+"""The commands of docs/tutorial.md do as the page says."""
 
 import os
 import re

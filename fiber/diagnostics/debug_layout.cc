@@ -65,7 +65,7 @@ bool operator==(const CarrierView& a, const CarrierView& b) {
 }
 
 bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept {
-  // Linkers that drop what nobody refers to (--gc-sections) must keep it.
+  // Linkers that drop unreferenced sections (--gc-sections) must keep it.
   asm volatile("" : : "r"(&flare_debug_layout));
   char copy[sizeof(Carrier)];
   if (ReadOwnMemory(reinterpret_cast<const void*>(place), copy, sizeof(copy)) !=

@@ -1,5 +1,5 @@
-// A request for a thread's backtrace, and the answer: what the stack sampler
-// and its signal handler share.
+// A request for a thread's backtrace, and the answer: shared by the stack
+// sampler and its signal handler.
 //
 //   slot.Ask(tid);  // Then signals the thread, whose handler does:
 //   if (auto request = slot.Look(tid); request != 0 && slot.Claim(request)) {

@@ -1,5 +1,5 @@
-// Tells what happened when a fiber's stack overflows. Its guard turns that into
-// a SIGSEGV, for which a handler writes to standard error
+// Reports the overflow of a fiber's stack. Its guard turns that into a SIGSEGV,
+// for which a handler writes to standard error
 //
 //   *** fiber "resize", id 17, overflowed its stack of 128 KiB; raise
 //   --flare_fiber_stack_size (or find the recursion) ***

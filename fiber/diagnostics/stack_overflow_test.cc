@@ -146,8 +146,8 @@ TEST_F(StackOverflowDeathTest, AWildPointerIntoAGuardIsNoOverflow) {
       "^[^*]*$");
 }
 
-// A handler that was there gets what isn't an overflow, and the overflow
-// itself after the report, if it has a stack to run on.
+// A handler that was there gets other faults, and the overflow itself after the
+// report, if it has a stack to run on.
 void Before(int, siginfo_t*, void*) {
   constexpr char kText[] = "handler of before\n";
   if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(2);

@@ -72,7 +72,7 @@ void BlockingThread::Serve(BlockingVisit* visit) {
   RunNear(group);
   visit_ = visit;
   RunVisit(visit);
-  if (IsForkedChild()) DieAsForkedChild();  // By what ran in the region.
+  if (IsForkedChild()) DieAsForkedChild();  // By code in the region.
   visit_ = nullptr;
   // The region, on the fiber's stack, is over once somebody resumes that.
   group->Inject(carrier->resume_task());

@@ -1,5 +1,5 @@
-// A fiber's stay on a thread of the blocking pool: what its BlockingRegion (in
-// fiber/blocking_region.h) and the pool share.
+// A fiber's stay on a thread of the blocking pool: shared by its BlockingRegion
+// (in fiber/blocking_region.h) and the pool.
 
 #ifndef FLARE_FIBER_BLOCKING_VISIT_H_
 #define FLARE_FIBER_BLOCKING_VISIT_H_

@@ -3,8 +3,8 @@
 // There is no master context: a worker runs its loop on some carrier, calls
 // tasks from it as plain functions, and only when a task suspends does the
 // carrier, with the task's frames on it, become that suspended fiber. The
-// worker then goes on with its loop on a spare carrier, or, if what comes next
-// in its queue is a fiber to resume, straight with that. Resuming from the loop
+// worker then goes on with its loop on a spare carrier, or, if the next one in
+// its queue is a fiber to resume, straight with that. Resuming from the loop
 // switches to the suspended carrier and makes the one just left a spare.
 //
 // Rules:
@@ -134,7 +134,7 @@ class Carrier {
   void* stack_pointer_ = nullptr;     // Null while running.
   SchedulingGroup* group_ = nullptr;  // In which it was suspended last.
   Carrier* next_spare_ = nullptr;
-  // Up to here two cache lines, which is what most suspensions touch.
+  // Most suspensions touch the two cache lines up to here.
   ExceptionGlobals exception_globals_;
   StackAllocator* const stacks_;
   void* const low_;  // Lowest address of the stack, guard included.

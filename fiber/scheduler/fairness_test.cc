@@ -280,7 +280,7 @@ TEST_F(FairnessToIoTest, AFullRingStarvesNoIo) {
                        std::chrono::microseconds(2));
     poller_->Happen(10);
     ASSERT_TRUE(Await(seen += 10)) << count << " tasks";
-    // Nor what waits for all events to be dealt with.
+    // A task that waits for all events isn't starved, either.
     Event ran;
     struct Deferred : Task {
       Event* ran = nullptr;

@@ -1,5 +1,5 @@
 // A queue that a group's workers share: for tasks from plain threads and other
-// groups, and what overflows a worker's ring; or for tasks that wait for
+// groups, and those that overflow a worker's ring; or for tasks that wait for
 // something. Unbounded, first in, first out; a push never allocates, sleeps or
 // fails.
 
@@ -78,8 +78,8 @@ class InjectionQueue {
   }
 
   // A snapshot. seq_cst: pairs with the stores in Push and PushAll
-  // (scheduling_group.cc [P2]), and acquires what those in Take and MoveAllTo
-  // release (shutdown.cc [SD1]).
+  // (scheduling_group.cc [P2]), and acquires the releases of those in Take and
+  // MoveAllTo (shutdown.cc [SD1]).
   std::size_t size() const noexcept {
     return size_.load(std::memory_order_seq_cst);
   }

@@ -1,4 +1,4 @@
-// A memory barrier on all running threads of the process, by system call: what
+// A memory barrier on all running threads of the process, by system call: it
 // lets a hot path go without a fence when its partner is rare.
 //
 // A thread that does  store A; (compiler barrier); load B  and another that

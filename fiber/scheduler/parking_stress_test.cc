@@ -276,8 +276,8 @@ TEST(RuntimeLifeTest, StopsAfterWhatGroupsHandToEachOther) {
 }
 
 // A worker goes to sleep while the other is in the middle of short tasks, after
-// both were busy for so long that the watch had nothing to watch: what that
-// other one queues behind a long task still gets a helper.
+// both were busy for so long that the watch had nothing to watch: a task that
+// the other one queues behind a long task still gets a helper.
 TEST(WatchWakesTest, WhenAGroupBecomesPartlyIdle) {
   RuntimeOptions options;
   options.concurrency = 2;

@@ -84,7 +84,7 @@ class PokedThread {
   }
 
   // Sleeps until Poke() or Stop() is called, or not at all if `anything` says
-  // that there is something. It reads seq_cst what pokers write [PT1].
+  // that there is something. It reads the pokers' writes, seq_cst [PT1].
   template <class Anything>
   void SleepUnless(Anything&& anything) {
     // seq_cst: pairs with the loads in asleep() [PT1] and the exchange in

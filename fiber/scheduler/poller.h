@@ -37,7 +37,7 @@ class Poller {
   }
   // A thread stands by, and the next event will wake it. Any thread; a hint.
   virtual bool standby_is_alert() const noexcept { return false; }
-  // For StandBy() what Wake() is for Poll().
+  // Wakes StandBy(), like Wake() for Poll().
   virtual void WakeStandby() {}
 
   // Events that are known and haven't been handed out as tasks: as long as

@@ -213,7 +213,7 @@ Verdict Judge(std::chrono::nanoseconds watch_period, int workers, int attempts,
     *seen += measured.ToString() + "\n";
     const std::int64_t plain = measured.wakes.ValueAtQuantile(0.5);
     const std::int64_t delay = measured.delays.ValueAtQuantile(0.5);
-    // However busy the machine, far below what no help means.
+    // Even on a busy machine far below the delay without help.
     if (delay < 200'000 + std::min<std::int64_t>(3 * plain, 1'500'000)) {
       return Verdict::kKept;
     }
@@ -238,7 +238,7 @@ TEST_P(PromiseTest, ASleeperRunsWhatWaitsBehindALongTask) {
 }
 
 // The watch looks less often beside a task that holds up nobody. When another
-// one begins then, what waits behind that is found nearly as soon.
+// one begins then, the tasks behind that are found nearly as soon.
 TEST_P(PromiseTest, IsKeptBesideABlockedTask) {
   if (IsShuffleRequested()) GTEST_SKIP() << "dawdling is not accounted for";
   std::string seen;

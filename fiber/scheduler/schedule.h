@@ -1,6 +1,6 @@
-// Decides what a worker does next where the runtime leaves it open: for tests
-// that explore orders of events. There is none in ordinary operation: workers
-// take their oldest task, and no call of this interface is made.
+// Decides a worker's next step where the runtime leaves it open: for tests that
+// explore orders of events. There is none in ordinary operation: workers take
+// their oldest task, and no call of this interface is made.
 //
 //   RuntimeOptions options;
 //   options.schedule = std::make_shared<ShuffledSchedule>(seed);  // shuffle.h

@@ -1,6 +1,6 @@
-// The primitives under all kinds of schedules: each test states what must hold
-// whatever the order of events is, and has it tried with many seeds. A deadlock
-// or a lost wake-up ends the process with the seed that made it
+// The primitives under all kinds of schedules: each test states an invariant
+// for any order of events, and has it tried with many seeds. A deadlock or a
+// lost wake-up ends the process with the seed that made it
 // (testing/deterministic.h).
 #include <chrono>
 #include <cstdlib>

@@ -160,7 +160,7 @@ class SchedulingGroup final : public Shutdown::Member {
   std::int64_t stack_idle_ns() const noexcept { return options_.stack_idle_ns; }
   const std::vector<int>& cpus() const noexcept { return options_.cpus; }
   // Binds the calling thread to the CPUs, and has it allocate from the arena,
-  // of the worker `index`. Logs what fails.
+  // of the worker `index`. Logs failures.
   void PlaceThread(std::size_t index) const;
   std::int64_t wake_threshold_ns() const noexcept {
     return options_.wake_threshold_ns;

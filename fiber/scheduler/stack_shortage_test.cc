@@ -182,8 +182,8 @@ TEST_F(StackShortageTest, TrySpawnRefusesAndCounts) {
   EXPECT_EQ(GetRuntimeStatistics().rejected_tasks, 2U);
 }
 
-// A worker that has stacks to spare takes what one without put aside, also if
-// it sleeps.
+// A worker that has stacks to spare takes the task that one without put aside,
+// also if it sleeps.
 TEST_F(StackShortageTest, OtherWorkersTakeWhatWasPutAside) {
   Start(4, 12);
   for (int round = 0; round < 200; ++round) {
@@ -293,7 +293,7 @@ TEST_F(StackShortageTest, AWorkerThatSleepsIsNotShortForGood) {
 }
 
 // A stolen fiber takes its stack along. If that was the last one of its group,
-// the group that has it now runs what waits.
+// the group that has it now runs the waiting tasks.
 TEST_F(StackShortageTest, ANeighbourRunsWhatAGroupHasNoStacksFor) {
   Start(2, 4, /*group_size=*/1, /*work_stealing_ratio=*/1);
   ASSERT_EQ(GetSchedulingGroupCount(), 2U);
@@ -324,7 +324,7 @@ TEST_F(StackShortageTest, ANeighbourRunsWhatAGroupHasNoStacksFor) {
   CancelTimer(&timer);  // Its callback may still be on its way out.
 }
 
-// At the end everything queued is run, what waits for a stack included.
+// At the end everything queued is run, those that wait for a stack included.
 TEST_F(StackShortageTest, TheEndWaitsForTasksPutAside) {
   for (int round = 0; round < 20; ++round) {
     Start(2, 5);

@@ -1,5 +1,5 @@
-// The unit of scheduling, and lists of them: what queues, pollers and timers
-// hand on. fiber/task.h has the functions that queue tasks.
+// The unit of scheduling, and lists of them, as queues, pollers and timers hand
+// them on. fiber/task.h has the functions that queue tasks.
 
 #ifndef FLARE_FIBER_TASK_LIST_H_
 #define FLARE_FIBER_TASK_LIST_H_

@@ -1,5 +1,5 @@
-// For what may take more stack than a fiber has, such as looking up names and
-// lines for backtraces.
+// For work that may take more stack than a fiber has, such as looking up names
+// and lines for backtraces.
 
 #ifndef FLARE_FIBER_THREAD_STACK_H_
 #define FLARE_FIBER_THREAD_STACK_H_

@@ -244,7 +244,7 @@ TEST_P(TimerTest, PeriodicTimersOfManyFibers) {
   for (auto& fiber : fibers) fiber.join();
 }
 
-// An interval beyond what a deadline can hold means never, not at once.
+// An interval beyond the range of deadlines means never, not at once.
 TEST_P(TimerTest, EndlessIntervals) {
   constexpr auto kEndless = std::chrono::nanoseconds::max();
   std::atomic<int> late{0};

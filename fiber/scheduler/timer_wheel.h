@@ -87,7 +87,7 @@ class TimerWheel {
   std::uint64_t occupied_[kLevels] FLARE_GUARDED_BY(lock_) = {};
   Timer* slots_[kLevels * kSlots + 2] FLARE_GUARDED_BY(lock_) = {};
   // Read by all workers of the group, all the time, and seldom written: not
-  // beside what each timer writes.
+  // beside the members that each timer writes.
   alignas(kCacheLine) std::atomic<std::int64_t> next_deadline_;
 };
 

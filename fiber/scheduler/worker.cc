@@ -240,7 +240,7 @@ Carrier* CurrentCarrier() {
 }
 
 // Where to go on when the current task suspends: straight in the fiber that is
-// next in the queue, if that is what comes next, and else in the loop.
+// next in the queue, if a fiber comes next, and else in the loop.
 Carrier* Worker::NextCarrier() {
   if (--until_maintenance_ == 0) [[unlikely]] {
     until_maintenance_ = 1;  // For the loop.
@@ -535,11 +535,11 @@ void Worker::LookForIoBetweenTasks(std::int64_t now_ns) {
   };
   maintained_without_pause_ =
       std::exchange(ran_out_, false) ? 0 : maintained_without_pause_ + 1;
-  // A ring that is half full would overflow with what IO brings: its oldest
+  // A ring that is half full would overflow with the tasks of IO: its oldest
   // tasks would have to wait behind newer ones. They do so now and then, as
   // tasks that resubmit themselves may leave no room for ever.
   if (!has_room() && maintained_without_pause_ % 4 != 3) return;
-  // A sibling's look just now has found what this one would.
+  // A sibling's look just now has found the same.
   if (group_->pending_events() == 0 && schedule_ == nullptr &&
       !group_->TakeTurnToLook(now_ns, kMaintenanceNs)) {
     return;
@@ -615,7 +615,7 @@ bool Worker::PushBehindOthers(Task* task, std::size_t most_events) {
 
 // --- Tasks of others ---
 
-// A fair share, so that one worker doesn't run alone what many could.
+// A fair share, so that one worker doesn't run alone the tasks of many.
 TaskList Worker::TakeInjected(std::size_t most) {
   if (most == 0) return TaskList();
   if (group_->shortage().aside() != 0) [[unlikely]] {

@@ -41,7 +41,7 @@ class Worker final : public WorkerState {
   SchedulingGroup* group() const noexcept { return group_; }
   Carrier* current() const noexcept { return current_; }
 
-  // Queues `task` behind what this worker has; its own thread only.
+  // Queues `task` behind this worker's tasks; its own thread only.
   void Push(Task* task) {
     if (!run_queue_.Push(task)) [[unlikely]] {
       Overflow(task);
@@ -158,7 +158,7 @@ class Worker final : public WorkerState {
   // The first of the tasks that wait for those; nullptr: there are none.
   Task* FromDeferred();
 
-  // Where a worker that has run out of work looks for some: what waits for the
+  // Where a worker that has run out of work looks for some: the tasks of the
   // whole group, its siblings' rings, and other groups.
 
   Task* FromInjectionQueue();

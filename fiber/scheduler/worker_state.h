@@ -56,8 +56,8 @@ class WorkerState {
     // that has cleared that bit.
     enum class SleepPlace : std::uint8_t { kFutex, kPoller, kStandby };
     SleepPlace place = SleepPlace::kFutex;
-    // Its own [SB2]: who else ran, and the number of tasks they had begun, when
-    // it last went to sleep in the poller.
+    // Its own [SB2]: the other running workers, and the number of tasks they
+    // had begun, when it last went to sleep in the poller.
     struct Others {
       std::uint64_t running = 0;
       std::uint64_t tasks = 0;

@@ -19,8 +19,8 @@ inline constexpr std::uint16_t kDefaultX87 = 0x037f;
 inline constexpr std::uint64_t kDefaultFpcr = 0;
 #endif
 
-// Sets them where they differ. Eight instructions where they don't: what stores
-// the modes is cheap, what loads them isn't.
+// Sets them where they differ. Eight instructions where they don't: storing the
+// modes is cheap, loading them isn't.
 [[gnu::always_inline]] inline void RestoreFloatingPointModes() {
 #if defined(__x86_64__)
   std::uint32_t mxcsr;
@@ -62,7 +62,7 @@ void flare_context_entry();
 // predicted right.
 //
 // Leaves the frame that flare_switch_context() leaves, so that either can
-// continue what the other has suspended.
+// continue a context that the other has suspended.
 [[gnu::always_inline]] inline void* SwitchContext(void** save_sp,
                                                   void* target_sp,
                                                   void* value) {

@@ -39,12 +39,13 @@ inline constexpr std::size_t kLeastStack = 12288;
 std::size_t PageSize();
 
 // Stacks with guards of their own mappings that can exist, given
-// vm.max_map_count and what the process has mapped at the first call; an eighth
-// of the mappings is left to others. Reads /proc, once.
+// vm.max_map_count and the process's mappings at the first call; an eighth of
+// the mappings is left to others. Reads /proc, once.
 std::size_t MappedGuardLimit();
 
-// Stacks of one size for the workers of one group. Thread-safe. Hands out what
-// was given back last, since its pages are there and perhaps still cached.
+// Stacks of one size for the workers of one group. Thread-safe. Hands out the
+// stack that was given back last, since its pages are there and perhaps still
+// cached.
 class StackAllocator {
  public:
   struct Options {

@@ -54,7 +54,7 @@ Zero(std::uintptr_t from, std::uintptr_t to) {
 }
 
 // The lowest address of the stack that was used, given that [to, ...) is in
-// use; zeroes what lies between if asked to. Goes down chunk by chunk, and in
+// use; zeroes the bytes between if asked to. Goes down chunk by chunk, and in
 // each over the pages that exist.
 std::uintptr_t Lowest(std::uintptr_t low, std::uintptr_t to, bool zero) {
   const std::uintptr_t page = PageSize();
@@ -121,7 +121,7 @@ void RecordStackUse(const char* low, const char* high, const void* entry) {
         use.max_bytes, reinterpret_cast<std::uintptr_t>(high) - lowest);
     ++use.tasks;
   }
-  // Last: so that what the lines above used is zeroed, too.
+  // Last, so that the stack used by the lines above is zeroed, too.
   Lowest(bottom, end, /*zero=*/true);
 }
 

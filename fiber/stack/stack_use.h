@@ -1,9 +1,10 @@
 // Records how deep tasks get on their stacks, for stack_profile.h.
 //
-// Memory of a stack that was never used reads as zero, and what a task has used
-// is zeroed after it: so the lowest byte that isn't zero tells how deep it got,
-// to within about 1 KiB. That costs two system calls and the zeroing for each
-// task, 1 to 3 us, while the profile is on, and nothing otherwise.
+// Memory of a stack that was never used reads as zero, and the part that a task
+// has used is zeroed after it: so the lowest byte that isn't zero tells how
+// deep it got, to within about 1 KiB. That costs two system calls and the
+// zeroing for each task, 1 to 3 us, while the profile is on, and nothing
+// otherwise.
 
 #ifndef FLARE_FIBER_STACK_USE_H_
 #define FLARE_FIBER_STACK_USE_H_

@@ -1,6 +1,6 @@
-// From RuntimeOptions to all that is decided before anything is built: what
-// machine this is, which groups there are (plan.h), where they go (placement.h)
-// and in which sets they are (group_sets.h).
+// From RuntimeOptions to all that is decided before anything is built: the
+// machine, the groups (plan.h), their places (placement.h) and their sets
+// (group_sets.h).
 
 #ifndef FLARE_FIBER_RUNTIME_PLAN_H_
 #define FLARE_FIBER_RUNTIME_PLAN_H_

@@ -1,5 +1,5 @@
 // The runtime as a whole, over several numbers of workers. Starts that fail are
-// in runtime_start_test.cc, what the end leaves behind in runtime_end_test.cc.
+// in runtime_start_test.cc, leftovers of the end in runtime_end_test.cc.
 #include "flare/fiber/runtime.h"
 
 #include <algorithm>

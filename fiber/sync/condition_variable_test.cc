@@ -111,7 +111,7 @@ TEST_P(ConditionVariableTest, TimesOut) {
   Fiber(check).join();
 }
 
-// A deadline beyond what nanoseconds can count means none.
+// A deadline beyond the range of nanoseconds means none.
 TEST_P(ConditionVariableTest, FarDeadline) {
   Mutex mutex;
   ConditionVariable changed;

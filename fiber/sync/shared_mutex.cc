@@ -37,7 +37,7 @@ bool SharedMutex::LockSlow(const WaitLimit& limit) {
 bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
   ScopedLock guard(lock_);
   if ((TakeState() & kWriter) == 0 && writers_.empty()) {
-    // relaxed: what comes next releases.
+    // relaxed: the next change releases.
     state_.fetch_add(kReader, std::memory_order_relaxed);
     Grant(false);  // Others may still wait for a writer that gave up.
     return true;

@@ -86,7 +86,7 @@ class SeededSchedule : public Schedule {
     return true;
   }
 
-  // Called in the body's fiber: what comes before and after it depends on other
+  // Called in the body's fiber: its predecessors and successors depend on other
   // threads.
   void Begin() { running_ = true; }
   void End() { running_ = false; }

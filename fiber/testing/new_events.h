@@ -2,7 +2,7 @@
 // is written to a closed one whose number another has got.
 //
 //   const NewEvents events;  // Some have got the numbers that are free now.
-//   ... what must not write to a closed descriptor ...
+//   ... code that must not write to a closed descriptor ...
 //   EXPECT_EQ(events.written(), 0U);
 
 #ifndef FLARE_FIBER_TESTING_NEW_EVENTS_H_

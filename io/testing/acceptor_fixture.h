@@ -1,4 +1,4 @@
-// A runtime with epoll pollers, and what acceptors in it hand connections to,
+// A runtime with epoll pollers, and a receiver of its acceptors' connections,
 // for tests.
 //
 //   class MyTest : public testing::AcceptorTest {};

@@ -3,9 +3,9 @@
 //
 //   CheckTlsSession(script);
 //
-// The bytes are a script: whether the session is a server's or a client's, what
-// OpenSSL does as its peer, and how the peer's records are damaged and cut into
-// pieces on their way.
+// The bytes are a script: whether the session is a server's or a client's, the
+// acts of OpenSSL as its peer, and how the peer's records are damaged and cut
+// into pieces on their way.
 #ifndef FLARE_IO_TESTING_TLS_FUZZING_H_
 #define FLARE_IO_TESTING_TLS_FUZZING_H_
 
@@ -240,7 +240,7 @@ class TlsSessionCheck {
     if (SSL_version(peer_) == TLS1_3_VERSION) {
       SSL_key_update(peer_, SSL_KEY_UPDATE_REQUESTED);
     } else if (SSL_is_init_finished(peer_) != 0) {
-      damaged_ = true;  // Sessions refuse it, and what follows may be lost.
+      damaged_ = true;  // Sessions refuse it, and later bytes may be lost.
       SSL_renegotiate(peer_);
     }
     SSL_do_handshake(peer_);
@@ -249,7 +249,7 @@ class TlsSessionCheck {
   }
 
   void PeerShutsDown() {
-    damaged_ = true;  // It may not read what the session sends from now on.
+    damaged_ = true;  // It may not read the session's output from now on.
     ERR_clear_error();
     SSL_shutdown(peer_);
     ERR_clear_error();

@@ -70,7 +70,7 @@ class AdminPort {
     std::string input;
     std::string output;  // Empty: the request isn't complete.
     std::size_t sent = 0;
-    bool ended = false;  // Our side; what comes is thrown away.
+    bool ended = false;  // Our side; input is thrown away.
   };
 
   AdminPort(io::UniqueFd listening, std::shared_ptr<io::TlsServerContext> tls);

@@ -1,4 +1,4 @@
-// The page /metrics: what the library counts, and the metrics of the program
+// The page /metrics: the library's counters, and the metrics of the program
 // (metrics.h), in Prometheus' text format. docs/metrics.md lists them.
 #ifndef FLARE_RPC_ADMIN_METRICS_PAGE_H_
 #define FLARE_RPC_ADMIN_METRICS_PAGE_H_

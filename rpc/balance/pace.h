@@ -1,5 +1,5 @@
 // How many of a server's latest calls were slow, those included that are still
-// under way. backend_group.cc says which are slow, and what follows.
+// under way. backend_group.cc says which are slow, and the consequences.
 
 #ifndef FLARE_RPC_BALANCE_PACE_H_
 #define FLARE_RPC_BALANCE_PACE_H_

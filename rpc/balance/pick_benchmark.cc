@@ -3,7 +3,7 @@
 //   bazel run -c opt //rpc:pick_benchmark
 //
 // Pick is the balancer's choice alone, Zone that in the caller's zone, Call
-// also what a channel does for it: health of the server, calls under way, and
+// also the channel's work for it: health of the server, calls under way, and
 // the call's end.
 
 #include <cstddef>

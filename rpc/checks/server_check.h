@@ -14,7 +14,7 @@
 namespace flare::rpc {
 
 struct ServerCheck {
-  HealthCheckOptions options;  // kNone does what kConnect does.
+  HealthCheckOptions options;  // kNone acts like kConnect.
   Endpoint endpoint;
   // The server as users write it ("a.test:80"): HTTP's Host, and the name that
   // its certificate must have.

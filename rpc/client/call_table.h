@@ -75,7 +75,7 @@ class CallTable {
 
   // It refuses inserts.
   bool closed() const {
-    // acquire: pairs with the store in StopInserting: what led to closing is
+    // acquire: pairs with the store in StopInserting: the cause of closing is
     // visible [CT3].
     return closed_.load(std::memory_order_acquire);
   }

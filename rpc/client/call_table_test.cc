@@ -204,7 +204,7 @@ TEST(CallTableTest, RandomOperationsAgreeWithMap) {
 }
 
 // Several threads insert; for each call several others try to take it. Each is
-// taken exactly once, and the one that takes it sees what the inserter wrote.
+// taken exactly once, and the one that takes it sees the inserter's writes.
 TEST(CallTableTest, ConcurrentTakersGetEachCallOnce) {
   constexpr int kInserters = 3;
   constexpr int kTakers = 3;

@@ -375,7 +375,7 @@ bool ClientCall::UseFailOver(int code) {
   return true;
 }
 
-// Turns the outcome into what the user sees.
+// Turns the outcome into the user's view.
 void ClientCall::Evaluate() {
   try {
     EvaluateOutcome();

@@ -136,8 +136,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] void FailRefused();
   [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
   [[nodiscard]] bool LetGo();
-  // True: of issuer and completer only the one that asks is left, and what the
-  // other did is visible to it.
+  // True: of issuer and completer only the one that asks is left, and the
+  // other's changes are visible to it.
   bool OtherHasLetGo() const {
     // acquire: pairs with the release in LetGo [CA2].
     return holders_.load(std::memory_order_acquire) == 1;

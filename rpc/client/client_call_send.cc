@@ -104,7 +104,7 @@ void ClientCall::FailRefused() {
 
 // Before BeginAttempt(), which looks whether the call has been cancelled.
 void ClientCall::FailUnsent(flare::Status why) {
-  // acquire: what the canceller did before is visible where the outcome is;
+  // acquire: the canceller's earlier changes are visible where the outcome is;
   // pairs with the store in StartCancel.
   const bool cancelled =
       controller_->cancel_requested_.load(std::memory_order_acquire);
@@ -121,8 +121,8 @@ flare::Status ClientCall::Send(Buffer bytes) {
   return {};  // Queued; or closed, and the closing ends the call.
 }
 
-// Sends what Send() couldn't, as too much output is waiting: callers that block
-// wait, others fail.
+// Sends the bytes that Send() couldn't, as too much output is waiting: callers
+// that block wait, others fail.
 flare::Status ClientCall::SendWithRoom(Buffer bytes) {
   controller_->sent_ns_ = 0;
   // Only callers that block anyway can wait until the server takes more.

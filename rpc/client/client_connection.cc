@@ -37,7 +37,7 @@ namespace {
 // A server that acknowledges nothing for so long has vanished. But one that
 // takes nothing for so long may just be busy with the calls it has, and the
 // kernel doesn't tell these apart. So it is given more where calls are given
-// more, which may be what keeps it busy.
+// more, as these may keep it busy.
 constexpr std::int64_t kPeerTimeoutNs = 10'000'000'000;
 // Beyond this the kernel's own limit holds, which is of about that length, and
 // only for servers that acknowledge nothing.

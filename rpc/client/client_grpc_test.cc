@@ -1,5 +1,4 @@
-// Calls over gRPC, by both of our sides: what isn't the same over every
-// protocol.
+// Calls over gRPC, by both of our sides: the differences to other protocols.
 #include <atomic>
 #include <memory>
 #include <string>

@@ -159,7 +159,7 @@ TEST_F(ClientHttpTest, TooLargeAReplyFailsItsCallAlone) {
   EXPECT_EQ(next.Await(), STATUS_SUCCESS) << next.controller.ErrorText();
 }
 
-// Nothing waits behind what may never come.
+// Nothing waits behind bytes that may never come.
 TEST_F(ClientHttpTest, TooLargeAReplyToSkipEndsTheConnection) {
   RawServer server;
   RpcChannel channel(Uri(server));

@@ -1,7 +1,7 @@
 // One call, as its caller sees it, that is made of calls with controllers of
 // their own ("parts"): the calls of a fan-out, the attempts of a hedged call.
-// It is the caller's side of it: which wishes the parts get, what StartCancel()
-// does, and how the outcome gets into the caller's controller.
+// It is the caller's side of it: the options of the parts, the work of
+// StartCancel(), and how the outcome gets into the caller's controller.
 //
 //   CompositeCall call(controller);  // Of any class, or null.
 //   for (auto& part : parts) call.Prepare(&part.controller);
@@ -42,8 +42,8 @@ class CompositeCall {
   // messages, which nothing can be merged from.
   flare::Status CheckHasMessages() const;
 
-  // Gives a part what the caller has asked for: deadline, metadata, attachment
-  // and so on. A deadline that is a span began with this.
+  // Gives a part the caller's options: deadline, metadata, attachment and so
+  // on. A deadline that is a span began with this.
   void Prepare(RpcClientController* part) const;
   // The outcome of a part that couldn't be started. Doesn't throw.
   static void FailPart(RpcClientController* part, const flare::Status& why);

@@ -169,8 +169,8 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenLocked(
     if (waiting != nullptr) {
       waiting->AddUser();  // [CS2]
     } else {
-      // One is opened at a time: so neither what follows nor Retire()
-      // allocates.
+      // One is opened at a time: so neither the next lines nor Retire()
+      // allocate.
       const std::size_t all = connections_.size() + retired_.size() + 1;
       connections_.reserve(all);
       retired_.reserve(all);
@@ -218,7 +218,7 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenDedicated(
                                " connections that there may be to " +
                                key_.peer.endpoint.ToString());
     }
-    // One is opened at a time: so neither what follows nor Return() allocates.
+    // One is opened at a time: so neither the next lines nor Return() allocate.
     if (dedicated_.size() == dedicated_.capacity()) {
       dedicated_.reserve(std::max<std::size_t>(8, 2 * dedicated_.size()));
       kept_.reserve(dedicated_.capacity());

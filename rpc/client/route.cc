@@ -433,7 +433,7 @@ ChannelServerState DescribeServer(const Backend& backend, bool hopeful,
 }
 
 // Connections have a back-off of their own, so failures to connect say nothing
-// here; nor does what the caller's side did.
+// here. Nor do acts of the caller's side.
 Verdict Judge(int status, bool silent, bool from_service) {
   if (silent) return Verdict::kSilent;
   if (from_service) return Verdict::kAnswered;

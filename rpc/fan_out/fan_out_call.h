@@ -1,5 +1,5 @@
-// One call to several channels at once, from CallMethod to its end: what
-// ParallelChannel and PartitionChannel have in common.
+// One call to several channels at once, from CallMethod to its end: the common
+// part of ParallelChannel and PartitionChannel.
 #ifndef FLARE_RPC_FAN_OUT_FAN_OUT_CALL_H_
 #define FLARE_RPC_FAN_OUT_FAN_OUT_CALL_H_
 

@@ -1,4 +1,4 @@
-// When a call to several channels is over, and what becomes of their replies:
+// When a call to several channels is over, and the use of their replies:
 // ParallelChannel::Options and, with a little more, PartitionChannel::Options.
 #ifndef FLARE_RPC_FAN_OUT_FAN_OUT_OPTIONS_H_
 #define FLARE_RPC_FAN_OUT_FAN_OUT_OPTIONS_H_

@@ -1,5 +1,5 @@
-// Each allocation of a call in turn fails: what the session writes meanwhile
-// isn't written by the caller's builder any more when the call has failed.
+// Each allocation of a call in turn fails: the session's later output isn't
+// written by the caller's builder any more when the call has failed.
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // The client's side of `grpc`: gRPC over HTTP/2 with prior knowledge, all four
-// kinds of methods, many calls at once on a connection. docs/grpc.md has what
-// users need to know.
+// kinds of methods, many calls at once on a connection. docs/grpc.md is for
+// users.
 //
 //   - Unary calls and streams share connections. Beyond the number of streams
 //     that the server allows calls wait for their turn.

@@ -643,7 +643,7 @@ void GrpcServerProtocol::OnData(Http2Stream* base, Buffer&& bytes)
     stream->ungranted += bytes.size();
     if (stream->ungranted > StreamWindow::kInitial / 2) RefuseHttp(stream);
   }
-  // Else nobody wants it: what its window has left it may fill.
+  // Else nobody wants it: it may fill the rest of its window.
 }
 
 // Lets the message that has begun come as a whole.

@@ -4,8 +4,8 @@
 //   CheckHttp2Connection(script);
 //
 // The bytes are a script: which frames a client sends, whole and broken ones,
-// heads with and without HPACK's table, in pieces of which size, and what
-// calls, handlers and the server do meanwhile.
+// heads with and without HPACK's table, in pieces of which size, and the acts
+// of calls, handlers and the server meanwhile.
 #ifndef FLARE_RPC_GRPC_HTTP2_FUZZING_H_
 #define FLARE_RPC_GRPC_HTTP2_FUZZING_H_
 

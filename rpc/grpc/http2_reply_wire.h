@@ -1,6 +1,6 @@
-// The reply to one call of HTTP, as a stream of messages over HTTP/2: what over
-// HTTP/1.1 would go into chunks (http_streams.h). Thread-safe as StreamWire
-// says; nothing blocks.
+// The reply to one call of HTTP, as a stream of messages over HTTP/2; over
+// HTTP/1.1 they would go into chunks (http_streams.h). Thread-safe as
+// StreamWire says; nothing blocks.
 #ifndef FLARE_RPC_GRPC_HTTP2_REPLY_WIRE_H_
 #define FLARE_RPC_GRPC_HTTP2_REPLY_WIRE_H_
 

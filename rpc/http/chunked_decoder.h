@@ -1,5 +1,6 @@
 // Takes HTTP/1.1's chunked bodies off an input. As strict as http_parser.h:
-// what two readers could take differently is an error. Nothing blocks or locks.
+// bytes that two readers could take differently are an error. Nothing blocks or
+// locks.
 #ifndef FLARE_RPC_HTTP_CHUNKED_DECODER_H_
 #define FLARE_RPC_HTTP_CHUNKED_DECODER_H_
 
@@ -20,9 +21,9 @@ class ChunkedDecoder {
   // lines beyond 16 bytes and twice its payload for each chunk.
   void Start(std::size_t max_body, std::size_t max_line_bytes);
 
-  // Consumes from `in` what belongs to the body and appends the payload to
-  // *body. After kDone `in` begins behind the body; after kError and kTooLarge
-  // the object must be started anew. Trailer fields are read and dropped.
+  // Consumes the body's bytes from `in` and appends the payload to *body. After
+  // kDone `in` begins behind the body; after kError and kTooLarge the object
+  // must be started anew. Trailer fields are read and dropped.
   Result Feed(Buffer& in, Buffer* body);
 
  private:

@@ -450,7 +450,7 @@ TEST(HttpCalls, RepliesToPagesOfKnownOriginsSaySo) {
   std::string reply = SuccessReply(9, "body");
   reply.insert(reply.find("\r\n") + 2, lines);
   EXPECT_EQ(ReplyTo(CallWith("Origin: http://b:8080"), uses), reply);
-  // Refusals can be read, too; and what others get is as ever.
+  // Refusals can be read, too; and replies to others are as ever.
   EXPECT_THAT(
       ReplyTo(CallWith("Origin: http://b:8080", "x", "text/html"), uses),
       StartsWith("HTTP/1.1 415 Unsupported Media Type\r\n" + lines));

@@ -159,7 +159,7 @@ TEST_F(HttpClientRefusals, SkipsTheBodyOfAResponseThatIsTooLarge) {
   }
 }
 
-// Head and body together are what counts.
+// Head and body count together.
 TEST_F(HttpClientRefusals, TheLimitIsExact) {
   const std::string bytes = Response("7", "945", std::string(945, 'x'));
   ASSERT_EQ(bytes.size(), 999u);

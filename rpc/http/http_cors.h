@@ -35,7 +35,7 @@ class HttpCors {
     return fields_[place - 1u];
   }
 
-  // Answers what a browser asks by OPTIONS before the call itself.
+  // Answers a browser's question by OPTIONS before the call itself.
   void AnswerPreflight(const HttpRequest& request,
                        HttpResponse* response) const;
 

@@ -43,7 +43,7 @@ class HttpDialect {
   virtual bool Recognise(const HttpUses& uses, const HttpHead& head,
                          HttpTicket* ticket) const = 0;
 
-  // Fills in what fields say that no other call has. Returns why the call is
+  // Fills in the fields that no other call has. Returns why the call is
   // refused, if it is. Further fields become metadata.
   virtual std::optional<HttpRefusal> ReadFields(
       const HttpHead& head, InboundRequest* request) const = 0;

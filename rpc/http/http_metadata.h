@@ -16,8 +16,8 @@
 namespace flare::rpc {
 
 // Appends a field for each entry: a CRLF, name and value. Control bytes in
-// values, of which there are some only in what a peer has sent, become blanks,
-// so that none can forge a field.
+// values, which come from peers only, become blanks, so that none can forge a
+// field.
 void AppendMetadata(const Metadata& metadata, BufferBuilder* out);
 
 // Reads a message's fields, as HttpHead::fields has them, except those that

@@ -91,9 +91,9 @@ Word LowerCaseWord(const char* text) {
 template <std::size_t kSize>
 bool IsName(const char* name, const char (&known)[kSize]) {
   constexpr std::size_t n = kSize - 1;
-  // A letter has that bit in lower case only, a hyphen always; and what becomes
-  // a letter by it is one, and what becomes a hyphen a control byte. So whole
-  // words compare, of which the last overlaps the one before.
+  // A letter has that bit in lower case only, a hyphen always; and a byte that
+  // becomes a letter by it is one, and one that becomes a hyphen is a control
+  // byte. So whole words compare, of which the last overlaps the one before.
   using Word = std::conditional_t<(n < 8), std::uint32_t, std::uint64_t>;
   static_assert(n >= sizeof(Word));
   for (std::size_t i = 0; i + sizeof(Word) < n; i += sizeof(Word)) {

@@ -102,8 +102,8 @@ std::unique_ptr<ServerProtocol> NewHttpServerProtocol(const HttpUses& uses,
 
 // Calls in `format`. HttpHostOf(host) goes into the Host field. A response that
 // is too large fails its call; one in chunks ends the connection, as its size
-// isn't known before, and so do one of more than Limits::max_skipped and what
-// can't be the beginning of a response.
+// isn't known before, and so do one of more than Limits::max_skipped and bytes
+// that can't begin a response.
 std::unique_ptr<ClientProtocol> NewHttpClientProtocol(PayloadFormat format,
                                                       const Limits& limits,
                                                       std::string_view host);

@@ -11,7 +11,7 @@ namespace flare::rpc {
 
 namespace {
 
-// As many are passed over. One is what RFC 9112 asks for.
+// As many are passed over. RFC 9112 asks for one.
 constexpr std::size_t kMaxEmptyLines = 2;
 
 constexpr std::size_t kMaxMethod = 24;
@@ -58,7 +58,7 @@ CutResult RecogniseRequest(const Buffer& in, bool spoken,
     return CutResult::kUnsure;
   }
   // Methods may begin with other bytes, too, but all that are registered begin
-  // with a capital, and what isn't HTTP had better be found out soon.
+  // with a capital, and other input should be found out soon.
   if (start[0] < 'A' || start[0] > 'Z') return CutResult::kNotMine;
   const auto end =
       std::find_if_not(start.begin(), start.end(), IsHttpTokenChar);

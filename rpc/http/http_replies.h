@@ -22,7 +22,7 @@ int HttpStatusOf(int rpc_status);
 // The status for callers that were refused with this HTTP status.
 int RpcStatusOf(int http_status);
 
-// The reply to a call. One that succeeded with what HTTP can't carry (an
+// The reply to a call. One that succeeded with parts that HTTP can't carry (an
 // attachment, another compression than those of ticket.codings) fails.
 Buffer FormatCallReply(const HttpTicket& ticket, OutboundResponse&& response);
 
@@ -34,8 +34,8 @@ void AppendChunkedAndEnd(const HttpTicket& ticket, BufferBuilder* out);
 
 // The head of a reply that is a stream (http_streams.h), and the whole reply of
 // one that fails before its first message. `delimited`: binary messages have
-// their sizes in front, which the type says. `challenge`: what a client that
-// isn't authenticated is told.
+// their sizes in front, which the type says. `challenge`: for a client that
+// isn't authenticated.
 Buffer FormatStreamHead(const HttpTicket& ticket, bool delimited = false);
 Buffer FormatStreamFailure(const HttpTicket& ticket,
                            const flare::Status& status,

@@ -147,7 +147,7 @@ class HttpServerProtocol final : public ServerProtocol,
   CutResult AdmitInOrder(InboundRequest* request);
   void PrepareForStream(InboundRequest* request);
 
-  // `request` has its ticket if it is known who sent what.
+  // `request` has its ticket if the request's sender is known.
   CutResult RefuseAndStop(const HttpFault& fault, Buffer& in,
                           InboundRequest* request);
   CutResult RefuseSize(Buffer& in, InboundRequest* request);
@@ -179,7 +179,7 @@ class HttpServerProtocol final : public ServerProtocol,
   HttpHeadMemo heads_{PeekRequestHead};
   // There was a message before. Written by the reader.
   std::atomic<bool> spoken_{false};
-  bool stopped_ = false;         // what comes is no longer read
+  bool stopped_ = false;         // input is no longer read
   std::size_t empty_lines_ = 0;  // bytes of them before the message at hand
   std::size_t scanned_ = 0;      // see FindHeadEnd
   std::size_t head_size_ = 0;    // of the message at hand; 0: not known yet

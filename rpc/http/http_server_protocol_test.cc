@@ -143,7 +143,7 @@ TEST(HttpHandlers, HeadMayTellItsLengthWithoutABody) {
   EXPECT_EQ(ReplyToHead({}, ""), start + "\r\n");
   // There is one in any case.
   EXPECT_EQ(ReplyToHead({"5", "7"}, ""), start + "Content-Length: 7\r\n\r\n");
-  // A body is what a GET would be answered with.
+  // The body is that of the answer to a GET.
   EXPECT_EQ(ReplyToHead({"1000"}, "abc"), start + "Content-Length: 3\r\n\r\n");
 }
 

@@ -112,9 +112,9 @@ class HttpScanner {
 #endif
 
   const char* begin_;
-  const char* next_;  // what comes wasn't looked at yet
+  const char* next_;  // bytes from here on are unread
   const char* end_;
-  const char* window_ = nullptr;  // what found_ counts from
+  const char* window_ = nullptr;  // the origin of found_
   std::uint64_t found_ = 0;       // those that weren't told yet
 };
 

@@ -15,7 +15,7 @@ struct HttpTicket {
   std::uint64_t order = 0;           // place among the replies sent in order
   PayloadFormat format = PayloadFormat::kProtobuf;  // of calls
   std::uint8_t type = 1;  // which Content-Type calls have (http_call.cc)
-  // Of calls: with what the reply may be compressed, as bits of
+  // For calls: the reply's possible compressions, as bits of
   // CompressionAlgorithm, and the place of the caller's origin (HttpCors).
   std::uint8_t codings = 0;
   std::uint8_t cors = 0;

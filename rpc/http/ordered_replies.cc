@@ -202,7 +202,7 @@ void OrderedReplies::EndInput() {
   ScopedLock lock(lock_);
   end_ = requests_;
   end_expected_ = false;
-  // relaxed: who has seen it takes lock_.
+  // relaxed: a thread that has seen it takes lock_.
   input_ended_.store(true, std::memory_order_relaxed);
 }
 

@@ -96,7 +96,7 @@ class OrderedReplies {
   // its first part may say "close".
   bool IsLast(std::uint64_t place);
 
-  // The connection is closed, and some reply isn't sent at all: who waits for a
+  // The connection is closed, and some reply isn't sent at all: a waiter for a
   // turn is told, and gets none. Doesn't throw.
   void GiveUp();
 
@@ -158,7 +158,7 @@ class OrderedReplies {
   Spinlock lock_;
   std::uint64_t next_ FLARE_GUARDED_BY(lock_) = 0;  // whose turn it is
   bool emitting_ FLARE_GUARDED_BY(lock_) = false;   // somebody calls the sink
-  bool ended_ FLARE_GUARDED_BY(lock_) = false;      // drop what comes
+  bool ended_ FLARE_GUARDED_BY(lock_) = false;      // drop input
   Buffer last_ FLARE_GUARDED_BY(lock_);             // see [R4]
   // Behind the last request's place, once that is known [R7].
   std::uint64_t end_ FLARE_GUARDED_BY(lock_) = kNotEnded;

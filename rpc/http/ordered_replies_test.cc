@@ -306,7 +306,7 @@ class SlowSink final : public ReplySink {
   std::function<void()> meanwhile;
 };
 
-// ... as many as there are, and no limit counts against what can leave.
+// ... as many as there are, and no limit counts against output that can leave.
 TEST(OrderedReplies, WhatBecomesReadyDuringAWriteFollowsIt) {
   SlowSink sink;
   OrderedReplies replies(100, 10, &sink);

@@ -1,6 +1,5 @@
 // Comparing names and values of fields with literals, of which a head asks for
-// dozens, and what names say.
-// Thread-safe; doesn't block or allocate.
+// dozens, and the meanings of names. Thread-safe; doesn't block or allocate.
 #ifndef FLARE_RPC_HTTP2_FIELD_TEXT_H_
 #define FLARE_RPC_HTTP2_FIELD_TEXT_H_
 

@@ -151,7 +151,7 @@ class HpackEncoder {
   void AppendLiteral(std::string_view name, std::string_view value,
                      HpackIndexing indexing, std::string* block) const;
 
-  // A field's mark is what its bucket was before.
+  // A field's mark is its bucket's former value.
   HpackTable table_{kHpackTableSize};
   // By a field's hash, one more than the number, as HpackTable counts, of the
   // latest one that has it: the begin of a list that goes on by marks.

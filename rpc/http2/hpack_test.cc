@@ -1,5 +1,5 @@
-// The examples of RFC 7541, appendix C, both ways; broken blocks; and what the
-// two ends of a connection may ask of each other's tables.
+// The examples of RFC 7541, appendix C, both ways; broken blocks; and requests
+// of a connection's ends about each other's tables.
 #include "flare/rpc/http2/hpack.h"
 
 #include <cstddef>

@@ -29,8 +29,8 @@ class Http1RequestText {
   // Passes over "te" and "expect", which are the connection's affair, and over
   // "host" behind ":authority". Fields "cookie" become one.
   void Add(std::string_view name, std::string_view value);
-  // The head with its last line, after which this is as new. Whether it is well
-  // the parser finds out: what HTTP/2 lets pass may still be no target.
+  // The head with its last line, after which this is as new. The parser checks
+  // it: a path that HTTP/2 lets pass may still be no target.
   std::string Take();
 
  private:

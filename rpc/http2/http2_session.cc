@@ -259,7 +259,7 @@ void Http2Session::TakeData(const Http2FrameHeader& header, Buffer&& payload) {
     return Terminate(Http2Error::kStreamClosed,
                      "a frame of a stream that has ended");
   }
-  // Perhaps for its head: what follows that is on its way.
+  // Perhaps for its head: later frames are on their way.
   if (stream->is_closing_) return PassOverData(header.length);
   if (!stream->has_head_) {
     return Terminate(Http2Error::kProtocolError, "DATA before a head");
@@ -1038,7 +1038,7 @@ void Http2Session::WriteFixed(std::int32_t id, Http2FixedFields* fields,
   WriteEncoded(id, fields->block_, end);
 }
 
-// HEADERS, and what one frame has no room for in CONTINUATION.
+// HEADERS, and CONTINUATION for bytes that one frame has no room for.
 void Http2Session::WriteEncoded(std::int32_t id, std::string_view block,
                                 bool end) {
   auto type = Http2FrameType::kHeaders;
@@ -1099,7 +1099,7 @@ void Http2Session::WriteEnd(Http2Stream* stream,
   EndLocal(stream);
 }
 
-// --- what waits ---
+// --- waiting data ---
 
 Http2Stream::Kept* Http2Session::KeptOf(Http2Stream* stream) {
   if (stream->kept_ == nullptr) {

@@ -196,7 +196,7 @@ class Http2Session {
     int max_resets_per_second = 1000;
   };
 
-  // `handler` must outlive the session. Queues what a connection begins with.
+  // `handler` must outlive the session. Queues the begin of a connection.
   Http2Session(Role role, const Options& options, Http2Handler* handler);
   ~Http2Session();
   Http2Session(const Http2Session&) = delete;
@@ -298,7 +298,7 @@ class Http2Session {
   void SendGoAway(Http2Error error, std::string_view text);
 
  private:
-  // --- what comes ---
+  // --- input ---
 
   // False: the input must wait, or the session is broken.
   bool TakePreface(Buffer* bytes);
@@ -366,8 +366,8 @@ class Http2Session {
   bool OpenBy(Http2Stream* stream, std::span<const Http2Field> fields, bool end,
               Write&& write);
 
-  // Runs what writes, unless nothing is sent any more on that stream; null: on
-  // the connection.
+  // Runs `code`, which writes, unless nothing is sent any more on that stream;
+  // null: on the connection.
   template <class Code>
   void Send(const Http2Stream* stream, Code&& code);
 

@@ -81,7 +81,7 @@ Record Srv(int priority, int weight, int port, const std::string& target) {
   return {kSrv, 60, data + Encoded(target)};
 }
 
-// Answers on 127.0.0.1 what the test says.
+// Answers on 127.0.0.1 as the test says.
 class DnsServer {
  public:
   DnsServer() : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {

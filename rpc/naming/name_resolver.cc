@@ -20,8 +20,8 @@
 namespace flare::rpc {
 namespace {
 
-// Those that know what RegisterNameResolver()'s don't: how often to look again,
-// and what to do about hosts that aren't known now.
+// Those with more knowledge than RegisterNameResolver()'s: how often to look
+// again, and how to treat hosts that aren't known now.
 using KnownResolver = Resolution (*)(std::string_view address,
                                      std::shared_ptr<NameResolution>* later,
                                      const UpdateInterval& interval);

@@ -108,7 +108,7 @@ Pushback ParsePushback(std::string_view text, std::int64_t* ns) {
   std::int64_t ms = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), ms);
-  // As gRPC says: what can't be read forbids it, too.
+  // As gRPC says: an unreadable value forbids it, too.
   if (error != std::errc() || end != text.data() + text.size() || ms < 0) {
     return Pushback::kNever;
   }

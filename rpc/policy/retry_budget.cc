@@ -51,7 +51,7 @@ void RetryBudget::OnCall() {
 
 bool RetryBudget::Take(Use use, std::int64_t now_ns) {
   std::int64_t filled = filled_ns_.load(std::memory_order_relaxed);
-  // At most what fills it, so that the product doesn't overflow.
+  // At most the time that fills it, so that the product doesn't overflow.
   const std::int64_t passed = std::min(now_ns - filled, 100 * kBudgetSecondNs);
   // In steps that are worth a part. One of several takers puts it in.
   if (passed > kBudgetSecondNs / 100 &&

@@ -6,8 +6,8 @@
 // A bucket of tokens. Each call with a policy puts in a fifth
 // (--flare_rpc_retry_budget_percent), each second ten
 // (--flare_rpc_retry_budget_per_second); a further attempt takes one. It holds
-// 100 at most, or what ten seconds put in. So in the long run a fifth of the
-// calls is made twice, and a few calls a second in any case.
+// 100 at most, or as many as ten seconds put in. So in the long run a fifth of
+// the calls is made twice, and a few calls a second in any case.
 //
 // Thread-safe; nothing blocks.
 #ifndef FLARE_RPC_POLICY_RETRY_BUDGET_H_

@@ -47,9 +47,9 @@ CallGate::Verdict CallGate::Ask(const Call& call) {
   return call.waited_ns > max_wait_ns_ ? Verdict::kOverloaded : Verdict::kBegin;
 }
 
-// An eighth of the caller's time is for the way, and twice what the method
-// usually takes for the call; of callers that leave it too little, some are
-// served all the same.
+// An eighth of the caller's time is for the way, and twice the method's usual
+// time for the call; of callers that leave it too little, some are served all
+// the same.
 std::int64_t CallGate::LongestWait(const Call& call) {
   if (call.timeout_ns == 0) {
     return std::max(kUsualPatienceNs, 2 * call.usual_ns);

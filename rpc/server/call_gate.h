@@ -46,7 +46,7 @@ class alignas(kCacheLine) CallGate {
   // By default: calls that waited no longer are begun.
   static constexpr std::int64_t kNeverLongNs = 5 * kNsPerMs;
   // By default: callers that don't say how long they wait are taken to accept
-  // so long a wait, or twice what the method usually takes.
+  // so long a wait, or twice the method's usual time.
   static constexpr std::int64_t kUsualPatienceNs = kNsPerSecond;
 
   // Before anything else. Calls that waited longer than `max_wait` are refused;

@@ -1,5 +1,5 @@
-// A server is simulated in a time of its own: what goes through its queue and
-// through the gate, and which replies come in time.
+// A server is simulated in a time of its own: the calls that pass its queue and
+// the gate, and the replies that come in time.
 #include "flare/rpc/server/call_gate.h"
 
 #include <algorithm>

@@ -19,7 +19,7 @@ namespace {
 
 using google::protobuf::Message;
 
-// One whose method takes and returns what the test wants.
+// One whose method takes and returns the test's messages.
 class ServiceOf : public OtherService {
  public:
   explicit ServiceOf(const Message* prototype) : prototype_(prototype) {}
@@ -235,7 +235,7 @@ TEST_F(KeptShapesTest, AllPairsTogetherAreBounded) {
   {
     constexpr std::size_t kCalls = 300;
     std::vector<CallMessages> calls(kCalls);
-    // Smaller shapes, of which several fit in what a pair may gain.
+    // Smaller shapes, of which several fit in a pair's allowance.
     for (int round = 0; round != 30; ++round) {
       DescriptorProto table;
       for (int i = 0; i != round; ++i) table.add_nested_type();

@@ -1,5 +1,5 @@
-// Exceptions that leave handlers of a server's users: they are logged, and what
-// they were thrown for fails.
+// Exceptions that leave handlers of a server's users: they are logged, and
+// their call or request fails.
 #ifndef FLARE_RPC_SERVER_HANDLER_EXCEPTION_H_
 #define FLARE_RPC_SERVER_HANDLER_EXCEPTION_H_
 

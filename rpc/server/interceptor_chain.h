@@ -26,7 +26,7 @@ class InterceptorChain {
         last_(last),
         argument_(argument) {}
 
-  // Throws only what ends a thread.
+  // Throws only the end of a thread.
   void Run() const { RunOne(begin_); }
 
  private:

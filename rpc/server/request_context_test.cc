@@ -221,7 +221,7 @@ TEST_F(OneWorkerRequestContextTest, HttpHandlersHaveOne) {
   ExpectNoneElsewhere();
 }
 
-// The callback, and what waits for a future; their own server's part is another
+// The callback, and a future's continuation; their own server's part is another
 // request.
 TEST_F(RequestContextTest, CallsBringTheirCallersContextBack) {
   std::unique_ptr<RpcChannel> channel;

@@ -1,5 +1,5 @@
 // Bolt through a real server: beside other protocols on one port, heartbeats,
-// one-way requests, and what can't be served.
+// one-way requests, and requests that can't be served.
 #include <atomic>
 #include <string>
 #include <thread>

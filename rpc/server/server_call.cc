@@ -99,7 +99,7 @@ StopCause CauseOf(const flare::Status& why) {
 constexpr char kOverloadedText[] = "Server overloaded.";
 
 // How long a call waits for the replies before its own to be made, at most.
-// They may depend on its fiber: on what that holds, or is to do next.
+// They may depend on its fiber: on its locks, or its next step.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
 
 // The latest calls whose methods threw before `done` [CE3].
@@ -412,7 +412,7 @@ void ServerCall::Reject(ParseResult result) {
   controller_.parsed_ns_ = NowNs();
   format_ = head.format;
   unasked_compression_ = head.unasked_compression;
-  // Some replies repeat what only the request has.
+  // Some replies repeat parts of the request.
   if (!head.reply_needs_request) {
     ticket_ = request_->ticket;
     ReleaseRequest();
@@ -676,8 +676,8 @@ void ServerCall::RespondThrown(const Method& method) {
   }
 }
 
-// Releases what the server counts, and nothing that the method may have passed
-// on [CE3].
+// Releases the server's counts, and nothing that the method may have passed on
+// [CE3].
 void ServerCall::FinishThrown() {
   if (held_bytes_ != 0) CountHeld(0);
   if (place_ != Place::kNone) LeaveLimits(fiber::GetCurrentWorkerIndex());
@@ -920,7 +920,7 @@ void ServerCall::Run() {
   Finish();
 }
 
-// `before`: what progress_ was. A second time isn't noticed if the next call
+// `before`: the former progress_. A second time isn't noticed if the next call
 // has taken this one's place in memory: then that is ended.
 void ServerCall::RunOtherwise(std::uint8_t before) {
   if ((before & kEnded) == 0) {

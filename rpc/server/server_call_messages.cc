@@ -16,8 +16,8 @@
 namespace flare::rpc {
 namespace {
 
-// As the published servers do: what a service adds for callers who can have it
-// must not fail the calls of others.
+// As the published servers do: an addition of a service for some callers must
+// not fail the calls of others.
 void DropAttachment(std::string_view protocol, OutboundResponse* response) {
   static LogThrottle throttle;
   if (const auto left_out = throttle.Admit()) {

@@ -56,8 +56,8 @@ constexpr std::uint64_t kCalls = kReading - 1;
 constexpr std::uint64_t kStreams = ~std::uint64_t{0} << 40;
 constexpr std::uint64_t kWork = kCalls | kStreams;
 
-// At most this many calls are started together, which bounds what one read can
-// pile up before the limits are looked at.
+// At most this many calls are started together, which bounds the calls that one
+// read can pile up before the limits are looked at.
 constexpr std::size_t kBatch = 64;
 
 // Whenever this many more bytes of a message have come, its time begins anew,
@@ -77,8 +77,8 @@ io::StreamConnection::Options StreamOptions(const ServerState& state) {
   stream.max_output = state.options().max_output_per_connection;
   stream.ends_when_broken = true;  // Nobody waits for replies to unread input.
   // A call that can wait has looked for room before it made its reply. Others,
-  // and replies that waited for an earlier one, may make it more: what calls
-  // had in memory anyway.
+  // and replies that waited for an earlier one, may make it more, by data that
+  // calls had in memory anyway.
   stream.refuse_writes = false;
   stream.budget = state.shared_budget();
   return stream;
@@ -260,8 +260,8 @@ bool ServerConnection::OnData(Buffer& in, std::size_t* need,
   CountInput(within);
   StopLeft();
   if (calls.size() != 0) {
-    // seq_cst: behind what the protocols note of requests; pairs with the store
-    // in AnnounceEnd [SN9].
+    // seq_cst: behind the protocols' notes of requests; pairs with the store in
+    // AnnounceEnd [SN9].
     if (lingers_.load(std::memory_order_seq_cst)) [[unlikely]]
       EndWithCalls();
     const std::size_t streams = calls.streams();
@@ -383,7 +383,7 @@ RefPtr<CallStream> ServerConnection::StartStream(
   }
 }
 
-// In their order. `first`: what the one that spoke last has said.
+// In their order. `first`: the answer of the one that spoke last.
 [[gnu::noinline]] CutResult ServerConnection::AskOthers(CutResult first,
                                                         Buffer& in,
                                                         InboundRequest* request,
@@ -535,8 +535,7 @@ void ServerConnection::OnClosed(const flare::Status& why) {
 
 void ServerConnection::CountEnd(const flare::Status& why) {
   auto& counters = state_->connection_counters;
-  // relaxed: what callbacks wrote is ordered by io; `idle_` and `slow_` are
-  // hints.
+  // relaxed: io orders the callbacks' writes; `idle_` and `slow_` are hints.
   if (why.code() == ENOMEM) {
     state_->Count(&counters.broken);
     state_->LogConnection(peer_, "closed: out of memory");

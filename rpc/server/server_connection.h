@@ -145,7 +145,7 @@ class ServerConnection final : public io::StreamHandler,
   bool AnnounceEnd(std::int64_t active_since_ns);
   // Drains it if it still lingers for that.
   void EndLingering() {
-    // relaxed: who misses it lingers until EndAnnounced().
+    // relaxed: a connection that misses it lingers until EndAnnounced().
     if (lingers_.load(std::memory_order_relaxed)) EndOrTell();
   }
   // Drains it if the peer hasn't answered to that.

@@ -84,7 +84,7 @@ TEST_F(ServerLatencyTest, BlockedThreadDoesNotDelayOthers) {
   EXPECT_EQ(delays.count(), 60u * kOthers);
   // From the read off the socket to the method. About 0.1 ms on an idle
   // machine; the bound allows for one on which no thread runs for tens of
-  // milliseconds, and is still below what the slow calls would have cost.
+  // milliseconds, and is still below the cost of the slow calls.
   EXPECT_LT(delays.ValueAtQuantile(0.5), 500'000'000);
   RecordProperty("p50_us",
                  static_cast<int>(delays.ValueAtQuantile(0.5) / 1000));

@@ -133,7 +133,7 @@ void ServerState::RunRelief(fiber::Task* task) {
 
 void ServerState::CloseGreedy() {
   if (!budget_->alarmed()) return;
-  // relaxed, both: who comes meanwhile is spared the work.
+  // relaxed, both: a thread that comes meanwhile is spared the work.
   if (closing_greedy_.exchange(true, std::memory_order_relaxed)) return;
   const std::size_t held = budget_->held();
   std::size_t closed = 0;

@@ -43,8 +43,8 @@ class EtcdClient {
   const Status& status() const { return status_; }
   RpcChannel* channel() { return &channel_; }
 
-  // Returns what `call` returns for a controller: an Expected with a Status. If
-  // etcd doesn't accept the token, calls once more with another one. Blocks;
+  // Returns the result of `call` for a controller: an Expected with a Status.
+  // If etcd doesn't accept the token, calls once more with another one. Blocks;
   // ends early when `stop` is requested.
   template <class F>
   auto Call(const std::stop_token& stop, const F& call)

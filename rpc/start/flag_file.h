@@ -1,7 +1,7 @@
 // A look at the files of --flagfile before gflags reads them. By itself it ends
 // the process by a signal on one that can't be read or names itself, takes a
-// folder for an empty file, and passes over what the program doesn't know, as a
-// file may be for several programs.
+// folder for an empty file, and passes over flags that the program doesn't
+// know, as a file may be for several programs.
 #ifndef FLARE_RPC_START_FLAG_FILE_H_
 #define FLARE_RPC_START_FLAG_FILE_H_
 

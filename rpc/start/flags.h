@@ -101,8 +101,7 @@ RetryBudgetDefaults RetryBudgetFromFlags();
 std::size_t MaxDecompressedSizeFromFlags();
 
 // Checks all values, those of the runtime's flags, too, each on its own and
-// with each other. The error names the flag, its value, and what would be
-// right.
+// with each other. The error names the flag, its value, and the right ones.
 flare::Status ValidateFlags();
 
 }  // namespace flare::rpc

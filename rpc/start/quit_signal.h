@@ -13,7 +13,7 @@ bool HasQuitSignalCome();
 // still tells. Called by flare::Start() before it ends the runtime.
 void EndQuitSignalWaits();
 
-// Puts back what the signals did before the first WaitForQuitSignal() or
+// Puts back the signals' actions of before the first WaitForQuitSignal() or
 // CheckForQuitSignal(), and forgets the signals that came. Called by
 // flare::Start() at its end; nobody may wait any more.
 void ForgetQuitSignals();

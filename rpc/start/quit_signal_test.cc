@@ -165,9 +165,9 @@ TEST_F(StartTest, AForkedChildMayExit) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
-// It has begun on another thread, and is kept from its CPU until the end: what
-// was opened since then isn't written to, and the next start isn't told to
-// quit.
+// It has begun on another thread, and is kept from its CPU until the end:
+// descriptors opened since then aren't written to, and the next start isn't
+// told to quit.
 TEST_F(StartTest, ALateSignalHandlerDoesNoHarm) {
   struct sigaction handler = {};
   for (int i = 0; i != 2; ++i) {

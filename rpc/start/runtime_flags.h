@@ -1,6 +1,6 @@
-// The command-line flags of the fiber runtime: workers, their stacks, and what
-// finds mistakes. As those of servers and clients (flags.h) they only supply
-// defaults, for programs that start by flare::Start(); others fill in
+// The command-line flags of the fiber runtime: workers, their stacks, and aids
+// that find mistakes. As those of servers and clients (flags.h) they only
+// supply defaults, for programs that start by flare::Start(); others fill in
 // fiber::RuntimeOptions themselves.
 //
 // The functions are thread-safe as long as nobody changes flags at the same
@@ -24,9 +24,9 @@ DECLARE_int32(flare_io_spin_us);
 namespace flare::rpc {
 
 // Options to start the fiber runtime with; idle workers wait in epoll. Fails if
-// what the flags ask for together is impossible on this machine: a CPU list
-// that leaves none, more pinned workers than CPUs, a set of groups beyond the
-// last. Reads what the kernel says about the machine.
+// the flags together are impossible on this machine: a CPU list that leaves
+// none, more pinned workers than CPUs, a set of groups beyond the last. Reads
+// the kernel's description of the machine.
 Expected<fiber::RuntimeOptions, flare::Status> RuntimeOptionsFromFlags();
 
 // Checks the values as ValidateFlags() of flags.h does, which calls this.

@@ -1,5 +1,5 @@
 // Streams of `baidu-std` with peers as brpc has them, which know nothing of
-// what this library adds: their bytes are made and read here.
+// this library's additions: their bytes are made and read here.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -410,7 +410,7 @@ TEST_F(BrpcClientTest, FeedbackThatCantBeHarmsNobody) {
   EXPECT_EQ(Read().stream.frame_type(), kClose);
 }
 
-// While the server waits for FEEDBACK it reads what comes, but not all.
+// While the server waits for FEEDBACK it reads input, but not all.
 TEST_F(BrpcClientTest, MessagesThatAreEmptyHaveALimit) {
   service_.on_echo = [&](StreamReader<Number>, StreamWriter<Number> writer,
                          RpcServerController*) {
@@ -507,7 +507,7 @@ TEST_F(BrpcClientTest, WhatNobodyReadsIsHeldBack) {
     before = sent;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  // 4 MB, and what the kernel keeps.
+  // 4 MB, and the kernel's buffers.
   EXPECT_LT(sent, 1500);
   go.Set();
   ended.Wait();

@@ -1,7 +1,7 @@
-// The end of a stream. Seven parties may bring it about: who reads, who writes,
-// the connection's reader (the peer's last message, its end, its reset), the
-// loss of the connection, the deadline's timer, who cancels, and a server's
-// method that returns. All they do is guarded by lock_.
+// The end of a stream. Seven parties may bring it about: the reader, the
+// writer, the connection's reader (the peer's last message, its end, its
+// reset), the loss of the connection, the deadline's timer, the canceller, and
+// a server's method that returns. All they do is guarded by lock_.
 //
 //   input:   open -> over    by OnMessage(last), OnEnd, OnInputLost, failure
 //   output:  open -> over    by Write(last), CloseWriting, Finish, failure; on
@@ -59,7 +59,7 @@ constexpr std::size_t kMaxQueued = 1 << 17;
 // somebody waits for credit. More than the kernel keeps for it.
 constexpr std::size_t kMaxUnread = 64 << 20;
 
-// About what a message takes beside its bytes, or a part of one.
+// About the memory of a message beside its bytes, or of a part.
 constexpr std::size_t kMemoryPerMessage = 128;
 
 // Memory is counted in units of this: few messages change the count.
@@ -371,7 +371,7 @@ void CallStream::Settle() {
   GrantLocked();
 }
 
-// Nobody reads what hasn't been fetched.
+// Nobody reads messages that haven't been fetched.
 void CallStream::DropUnread(After* after) {
   if (!incoming_.empty()) after->dropped.swap(incoming_);
   if (!parts_.empty()) after->dropped_parts = std::exchange(parts_, {});
@@ -453,7 +453,8 @@ bool CallStream::Write(OutboundBody&& message, bool last,
 }
 
 // True: there may be some. False: the deadline has passed, or the peer has
-// granted nothing for long. Such a peer isn't sent what waits for its window.
+// granted nothing for long. Messages that wait for such a peer's window aren't
+// sent.
 bool CallStream::WaitForCredit(fiber::Event* event, std::int64_t deadline_ns) {
   const std::int64_t stalled_ns = SaturatingAdd(NowNs(), max_stall_ns_);
   if (Wait(event, &writer_, std::min(deadline_ns, stalled_ns))) return true;
@@ -862,7 +863,7 @@ void CallStream::OnEnd(const flare::Status& status) {
     if (input_over_) return;
     if (!is_server_) {
       status_ = status;
-      // The call is over: what isn't sent is not wanted.
+      // The call is over: unsent messages aren't wanted.
       EndOutputLocked(&after);
     }
     EndInputLocked(&after);

@@ -150,8 +150,8 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
 
   // --- Ends. None blocks. ---
 
-  // No message is read any more; what comes is dropped. If none is written any
-  // more either the call is cancelled.
+  // No message is read any more; input is dropped. If none is written any more
+  // either the call is cancelled.
   void CloseReading();
   // No message follows. On a server: of the messages; the call ends with its
   // method.

@@ -79,7 +79,7 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
   virtual void OnInputLost(const flare::Status& why) = 0;
 };
 
-// Where a connection takes what streams send. Any thread; doesn't block.
+// Where a connection takes the output of streams. Any thread; doesn't block.
 class StreamOutput {
  public:
   // Queues bytes. False: the connection is closed, or about to be.
@@ -105,7 +105,7 @@ class StreamWire {
  public:
   virtual ~StreamWire() = default;
 
-  // From here on `receiver` is told what comes. Once, before all others. False:
+  // From here on `receiver` is told the input. Once, before all others. False:
   // the connection is closed.
   virtual bool Begin(RefPtr<StreamReceiver> receiver) = 0;
   // For a server: the call isn't refused, and its method runs next. Once at

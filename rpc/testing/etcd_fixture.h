@@ -162,7 +162,7 @@ class EtcdTest : public RpcTest {
     });
   }
 
-  // From now on etcd asks for this user, who may do everything.
+  // From now on etcd asks for this user, which may do everything.
   void AskForUser(const std::string& password) {
     const etcdserverpb::Auth_SyncStub stub(&channel());
     etcdserverpb::AuthUserAddRequest user;

@@ -1,4 +1,4 @@
-// A runtime, and what tests do with a RawServer in it again and again.
+// A runtime with a RawServer, and steps that tests of it share.
 #ifndef FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
 #define FLARE_RPC_TESTING_RAW_SERVER_FIXTURE_H_
 

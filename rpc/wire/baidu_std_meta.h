@@ -17,8 +17,8 @@ namespace flare::rpc {
 // Views point into the bytes that were decoded. When encoding, the request and
 // the response are written if `has_request` and `has_response` say so, with
 // their names and the error code; the correlation id always; compress_type if
-// it isn't 0 or there is a request (as published clients do); what else is 0 or
-// empty is left out.
+// it isn't 0 or there is a request (as published clients do); other fields that
+// are 0 or empty are left out.
 struct BaiduStdMeta {
   std::int32_t compress_type = 0;
   std::int32_t attachment_size = 0;
@@ -65,8 +65,8 @@ struct BaiduStdMeta {
 
 // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or the
 // encoding's fault; *meta then holds the fields in front of the fault. Accepts
-// what protobuf's own parser accepts, except that groups are errors. Unknown
-// fields are skipped; missing required ones are no errors here.
+// the same input as protobuf's own parser, except that groups are errors.
+// Unknown fields are skipped; missing required ones are no errors here.
 [[nodiscard]] std::string_view DecodeBaiduStdMeta(std::string_view bytes,
                                                   BaiduStdMeta* meta);
 

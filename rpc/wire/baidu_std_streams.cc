@@ -80,15 +80,15 @@ void PutSettings(std::uint64_t id, BaiduStdMeta* meta) {
 }
 
 // For a frame of a stream that isn't there. As in brpc: a reply to FEEDBACK
-// could overtake what the receiver has yet to read, and one to an end is of no
-// use.
+// could overtake messages that the receiver has yet to read, and one to an end
+// is of no use.
 void RefuseFrame(const FrameMeta& meta, StreamOutput* output) {
   if (meta.type != FrameMeta::kData || meta.source_id == 0) return;
   static_cast<void>(output->WriteSoon(
       StreamFrame({.id = meta.source_id, .type = FrameMeta::kRst})));
 }
 
-// One end of a stream: what the connection's reader and the call's wire share.
+// One end of a stream: shared by the connection's reader and the call's wire.
 class BaiduStdStream final : public StreamReceiver {
  public:
   BaiduStdStream(std::uint64_t id, bool is_server, const Limits& limits,

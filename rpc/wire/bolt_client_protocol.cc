@@ -246,7 +246,7 @@ class BoltClientProtocol : public ClientProtocol {
     return ParseResult::kOk;
   }
 
-  // `code` and `reason` are what the headers say; empty: nothing.
+  // `code` and `reason` are from the headers; empty: none.
   static void ReadError(std::uint16_t bolt_status, std::string_view code,
                         std::string_view reason, InboundResponse* response) {
     int exact = 0;

@@ -97,7 +97,7 @@ TEST_F(BoltClient, WritesTimeouts) {
   }
 }
 
-// From a few bytes over what a builder reserves in one piece to the limit.
+// From a few bytes more than a builder reserves in one piece up to the limit.
 TEST_F(BoltClient, WritesNamesOfAnySize) {
   for (std::size_t size = 1; size < 32'000; size += size < 600 ? 7 : 1000) {
     const std::string name = std::string(size, 's') + ".Method";

@@ -1,5 +1,5 @@
-// Frames of Bolt v1, the protocol of SOFARPC and MOSN; what both sides share.
-// All numbers are big-endian.
+// Frames of Bolt v1, the protocol of SOFARPC and MOSN, for both sides. All
+// numbers are big-endian.
 //
 //   request   1 type command:2 version id:4 codec timeout:4
 //             class_size:2 headers_size:2 content_size:4         22 bytes
@@ -167,9 +167,9 @@ std::string BoltMetadata(const Metadata* metadata);
                                            const MetadataLimits& limits,
                                            std::unique_ptr<Metadata>* metadata);
 
-// A call's outcome as a response status, and what a status means where there
-// is no kBoltErrorCode; total, but of course not each other's inverse. 6 is "no
-// processor" of SOFARPC's servers, and "no healthy upstream" of MOSN's.
+// A call's outcome as a response status, and the meaning of a status where
+// there is no kBoltErrorCode; total, but of course not each other's inverse. 6
+// is "no processor" of SOFARPC's servers, and "no healthy upstream" of MOSN's.
 std::uint16_t BoltStatusFor(int status);
 int StatusFromBolt(std::uint16_t bolt_status);
 // "no processor" for 6; "unknown" for other numbers than the protocol's.

@@ -233,8 +233,8 @@ class BoltServerProtocol : public ServerProtocol {
     return ParseResult::kReject;
   }
 
-  // Puts the full name of the method together, behind what `scratch` has: maybe
-  // the header map, so Parse has made room.
+  // Puts the full name of the method together, behind the content of `scratch`:
+  // maybe the header map, so Parse has made room.
   static bool ReadMethod(std::string_view headers, bool* has_others,
                          InboundRequest* request) {
     std::string_view service, target, method;

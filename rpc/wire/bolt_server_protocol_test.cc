@@ -109,7 +109,7 @@ TEST_F(BoltServer, AnswersTheDocumentedRequest) {
   driver_->Feed(kBoltRequestVector);
   ASSERT_EQ(driver_->count(), 1u);
   driver_->AnswerAll();
-  // Byte for byte, what SOFARPC's clients of Java and node read as the text.
+  // Byte for byte, the text as SOFARPC's clients of Java and node read it.
   BoltResponseParts parts;
   parts.id = 1;
   parts.codec = 1;
@@ -174,7 +174,7 @@ TEST_F(BoltServer, HeartbeatsHaveAnEnd) {
   }
 }
 
-// Nothing is looked at but what makes the reply.
+// Only the parts that make the reply are looked at.
 TEST_F(BoltServer, AnswersOddHeartbeats) {
   BoltRequestParts parts;
   parts.command = 0;
@@ -359,7 +359,7 @@ TEST_F(BoltServer, ClosesOnResponsesAndUnknownTypes) {
   EXPECT_EQ(driver_->Feed("\x01\x03"), CutResult::kError);
 }
 
-// In its own form, without CRC; what comes next is understood.
+// In its own form, without CRC; the next frame is understood.
 TEST_F(BoltServer, RefusesRequestsOfVersion2) {
   const std::string request =
       FromHex("02 02 01 0001 01 00000009 04 01 00000bb8 0001 0002 00000003") +
@@ -450,7 +450,7 @@ class BoltSofaCallers : public BoltServer,
   }
 };
 
-// Byte for byte: what SOFARPC's own servers send, and our code.
+// Byte for byte: the reply of SOFARPC's own servers, and our code.
 TEST_P(BoltSofaCallers, JavaIsToldInsideOfSuccess) {
   const BoltRequestParts java = FromSofa(/*java=*/true, GetParam());
   EXPECT_EQ(ReplyTo(java, 1001, "it broke"),

@@ -1,4 +1,4 @@
-// libFuzzer: what a client reads. Build with
+// libFuzzer: a client's input. Build with
 //   clang++ -std=c++20 -fsanitize=fuzzer,address ... client_protocol_fuzzer.cc
 #include <cstddef>
 #include <cstdint>

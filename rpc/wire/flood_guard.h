@@ -16,8 +16,8 @@ namespace flare::rpc {
 
 class FloodGuard {
  public:
-  // Frames other than calls within a second. Far beyond what any peer needs,
-  // and little to a CPU.
+  // Frames other than calls within a second. Far beyond any peer's needs, and
+  // little to a CPU.
   static constexpr int kMaxNotices = 20'000;
   // ... of replies that nobody asked for.
   static constexpr int kMaxReplies = 1000;

@@ -1,6 +1,6 @@
 // The common part of protocols whose frames are a protobuf message that
 // describes the call (its meta), body and attachment: cutting, the order of the
-// checks, and what happens to messages that are too large or malformed.
+// checks, and the handling of messages that are too large or malformed.
 //
 //   class XServerProtocol final
 //       : public FramedServerProtocol<XServerProtocol, XFrame, XMeta> { ... };

@@ -200,7 +200,7 @@ TEST_P(FramedProtocols, AnOversizedRequestAndItsSuccessorInOnePiece) {
   EXPECT_EQ(driver.result(1), ParseResult::kOk);
 }
 
-// The size is wrong, most likely: what follows would never be read.
+// The size is wrong, most likely: the rest would never be read.
 TEST_P(FramedProtocols, MuchOversizedRequestsAreTheLastOnes) {
   for (const auto more : {std::size_t{4'000'000'000}, kMaxSkipped + 1}) {
     ServerDriver driver = NewDriver();
@@ -226,7 +226,7 @@ TEST_P(FramedProtocols, TheLimitItselfIsAllowed) {
   }
 }
 
-// A reply whose meta exceeded what clients take would cost them all calls of
+// A reply whose meta exceeded the clients' limit would cost them all calls of
 // the connection.
 TEST_P(FramedProtocols, LongErrorTextsAreCutToWhatAClientTakes) {
   for (std::size_t size : {std::size_t{5000}, std::size_t{200'000}}) {

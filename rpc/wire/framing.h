@@ -1,7 +1,7 @@
 // Frames: takes them off the input, and writes them. For protocols whose frames
-// begin with a header that says how long all is: [header][head][rest]. The head
-// is what the sender can be told from, so it is read even of frames that are
-// too large, whose rest is skipped as it comes, or ends the connection.
+// begin with a header that says how long all is: [header][head][rest]. The
+// sender is found by the head, so it is read even of frames that are too large,
+// whose rest is skipped as it comes, or ends the connection.
 //
 // A Frame describes one format:
 //   static constexpr std::string_view kName;

@@ -4,8 +4,8 @@
 //   if (!json.Take('{')) return json.Fail("expects an object");
 //   while (!json.Take('}')) { ... }
 //
-// It understands what protobuf's parser does beyond JSON: single quotes, names
-// without quotes, and a comma behind the last element.
+// It understands the additions of protobuf's parser to JSON: single quotes,
+// names without quotes, and a comma behind the last element.
 //
 // One thread at a time; nothing blocks or recurses, and each function takes
 // time in proportion to the bytes that it passes.

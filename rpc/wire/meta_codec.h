@@ -205,8 +205,8 @@ template <class... Fields>
 struct Message {
   // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or
   // the encoding's fault; *meta then holds the fields in front of the fault.
-  // Accepts what protobuf's own parser accepts, except that groups are errors.
-  // Unknown fields are skipped.
+  // Accepts the same input as protobuf's own parser, except that groups are
+  // errors. Unknown fields are skipped.
   template <class Meta>
   [[nodiscard, gnu::always_inline]] static std::string_view Decode(
       std::string_view bytes, Meta* meta) {

@@ -56,7 +56,7 @@ std::string_view MetadataText(Metadata::Entry entry, std::string* scratch) {
     const auto digits = Base64Digits(rest);
     scratch->append(digits.data(), digits.size());
   }
-  // gRPC's senders leave out what fills the last group up.
+  // gRPC's senders leave out the padding of the last group.
   scratch->resize(MetadataTextSize(entry));
   return *scratch;
 }

@@ -14,8 +14,9 @@
 //   }
 //   if (!reader.error().empty()) { ...malformed... }
 //
-// Accepts what protobuf's own parser accepts, except that groups are errors.
-// Pure functions on memory of the caller: nothing allocates, blocks or locks.
+// Accepts the same input as protobuf's own parser, except that groups are
+// errors. Pure functions on memory of the caller: nothing allocates, blocks or
+// locks.
 #ifndef FLARE_RPC_WIRE_PROTOBUF_FIELDS_H_
 #define FLARE_RPC_WIRE_PROTOBUF_FIELDS_H_
 

@@ -90,7 +90,7 @@ inline std::string Describe(const InboundRequest& request, ParseResult result,
          Describe(request.metadata.get());
 }
 
-// A server that has streams, and notes what comes of each. Clear() before the
+// A server that has streams, and notes the input of each. Clear() before the
 // protocol goes.
 class StreamingSink final : public RecordingSink {
  public:

@@ -50,7 +50,7 @@ inline Buffer SlicedBuffer(std::string_view bytes, std::size_t piece) {
   return buffer;
 }
 
-// Records what a protocol sends.
+// Records a protocol's output.
 class RecordingSink : public ReplySink {
  public:
   bool Write(Buffer&& bytes) override {
@@ -139,8 +139,8 @@ class ServerDriver {
                                          std::make_unique<RecordingSink>())
       : sink_(std::move(sink)), protocol_(make(sink_.get())) {}
 
-  // Adds bytes, in pieces, and cuts what can be cut. Returns what the last Cut
-  // said.
+  // Adds bytes, in pieces, and cuts complete messages. Returns the result of
+  // the last Cut.
   CutResult Feed(std::string_view bytes,
                  std::size_t piece = std::string::npos) {
     in_.Append(SlicedBuffer(bytes, piece));

@@ -88,10 +88,10 @@ struct RpcMeta {
 
 // Decodes `bytes` into *meta, which must be fresh. Returns an empty text or the
 // encoding's fault; *meta then holds the fields in front of the fault, so that
-// a correlation id may be there. Accepts what protobuf's own parser accepts,
-// except that groups (which no version of the schema has) are errors. Unknown
-// fields are skipped. Missing required fields and unknown enum values are no
-// errors here; the has_ flags and the raw numbers tell.
+// a correlation id may be there. Accepts the same input as protobuf's own
+// parser, except that groups (which no version of the schema has) are errors.
+// Unknown fields are skipped. Missing required fields and unknown enum values
+// are no errors here; the has_ flags and the raw numbers tell.
 [[nodiscard]] std::string_view DecodeRpcMeta(std::string_view bytes,
                                              RpcMeta* meta);
 

@@ -1,4 +1,4 @@
-// libFuzzer: what a server reads. Build with
+// libFuzzer: a server's input. Build with
 //   clang++ -std=c++20 -fsanitize=fuzzer,address ... server_protocol_fuzzer.cc
 #include <cstddef>
 #include <cstdint>

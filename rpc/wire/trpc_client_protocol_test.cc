@@ -129,7 +129,7 @@ TEST_F(TrpcClient, TranslatesFailures) {
   }
 }
 
-// Else nobody could tell what the server said.
+// Else nobody could tell the server's answer.
 TEST_F(TrpcClient, SaysTheCodeOfAFailureWithoutAText) {
   struct Case {
     int ret, func_ret;

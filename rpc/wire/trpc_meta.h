@@ -71,10 +71,10 @@ struct TrpcResponseMeta {
   std::string_view request;
 };
 
-// Decode `bytes` into *meta, which must be fresh. Return an empty text or what
-// is wrong with the encoding; *meta then holds the fields in front of the
-// fault. Accept what protobuf's own parser accepts, except that groups are
-// errors. Unknown fields are skipped.
+// Decode `bytes` into *meta, which must be fresh. Return an empty text or the
+// encoding's fault; *meta then holds the fields in front of the fault. Accept
+// the same input as protobuf's own parser, except that groups are errors.
+// Unknown fields are skipped.
 [[nodiscard]] std::string_view DecodeTrpcRequest(std::string_view bytes,
                                                  TrpcRequestMeta* meta);
 [[nodiscard]] std::string_view DecodeTrpcResponse(std::string_view bytes,

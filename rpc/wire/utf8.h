@@ -1,5 +1,5 @@
 // Error texts on their way into fields that must hold UTF-8: some peers refuse
-// what isn't, and an error text may quote what a client sent.
+// other bytes, and an error text may quote a client's input.
 #ifndef FLARE_RPC_WIRE_UTF8_H_
 #define FLARE_RPC_WIRE_UTF8_H_
 

@@ -3,7 +3,7 @@
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-# What a rule that calls compile() has, and calls it with as `ctx`.
+# The parts of a rule that calls compile(), with its `ctx`.
 COMPILE_RULE = struct(
     attrs = {
         "copts": attr.string_list(),
@@ -23,10 +23,10 @@ def compile(ctx, source, output, context, headers = [], options = []):
     """Compiles one C++ source, with the options of the command line and ctx's.
 
     Args:
-      ctx: of a rule with what COMPILE_RULE has.
+      ctx: of a rule with the parts of COMPILE_RULE.
       source: the file.
       output: the file.
-      context: a compilation context, of what is included.
+      context: a compilation context, of the included headers.
       headers: files that are included beside those of `context`.
       options: more compiler options.
     """

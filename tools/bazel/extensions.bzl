@@ -1,4 +1,5 @@
-"""For MODULE.bazel files what repositories.bzl is for WORKSPACE files."""
+"""Repositories for MODULE.bazel files, as repositories.bzl for WORKSPACE
+files."""
 
 def _local_folder_impl(repository_ctx):
     for path in repository_ctx.path(repository_ctx.attr.path).readdir():

@@ -122,7 +122,7 @@ def _test_copts(optimisation):
 
 # Under sanitizers. UBSan's checks of each pointer, before it is used, take a
 # fifth of compiling. The code under test keeps them; here AddressSanitizer
-# still reports what goes through a null pointer.
+# still reports accesses through a null pointer.
 def _plain_copts():
     return _test_copts("O0") + (
         [] if native.package_name() in _OPTIMISED_TESTS else ["-fno-sanitize=null,alignment"]
@@ -144,7 +144,7 @@ def _outer_deps():
         "//conditions:default": [],
     })
 
-# What gcc warns of by the same options.
+# Warnings that gcc gives by the same options.
 _CLANG_WARNINGS = [
     "-Wimplicit-fallthrough",
     "-Wno-delete-non-abstract-non-virtual-dtor",

@@ -1,5 +1,5 @@
-// Compiles what the plugin generates and makes calls through it: blocking ones,
-// and such with futures.
+// Compiles the plugin's output and makes calls through it: blocking ones, and
+// such with futures.
 
 #include <pthread.h>
 

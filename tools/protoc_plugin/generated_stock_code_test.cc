@@ -1,4 +1,4 @@
-// Compiles what the plugin generates beside, and in the style of, the protobuf
+// Compiles the plugin's output beside, and in the style of, the protobuf
 // library's own services: calls through closures, and reflection.
 
 #include <google/protobuf/descriptor.h>

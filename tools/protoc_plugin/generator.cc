@@ -77,7 +77,7 @@ std::string FindNameTaken(const pb::ServiceDescriptor& service,
 }
 
 // "dir/x-y.proto" as the name of an include guard, in which other names don't
-// result: "dir_2fx_2dy_2eproto", after what all begin with.
+// result: "dir_2fx_2dy_2eproto", after the common prefix.
 std::string MakeGuard(const pb::FileDescriptor& file) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string guard = "FLARE_GENERATED_";

@@ -90,7 +90,7 @@ TEST(Generator, WritesBothFilesBesideProtocsOwn) {
               HasSubstr("#include \"a/b/greeter.flare.pb.h\""));
 }
 
-// Shows a reader, and a reviewer of a change, what users get to see. When the
+// Shows a reader, and a reviewer of a change, the users' view. When the
 // generator is meant to change, copy the new text from this test's failure.
 TEST(Generator, HeaderIsTheGoldenOne) {
   auto outcome = RunGenerator("a/greeter.proto",
@@ -111,8 +111,8 @@ TEST(Generator, HeaderOfStreamingMethodsIsTheGoldenOne) {
             ReadFile("tools/protoc_plugin/testdata/streams.flare.pb.h.golden"));
 }
 
-// A parameter's name says what a method gets; one that it doesn't use has none,
-// so that compilers don't warn.
+// Parameters that a method uses have names; others have none, so that compilers
+// don't warn.
 class StreamingMethod
     : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 

@@ -34,7 +34,7 @@ std::vector<std::string> AddedClasses(
 // used.
 std::string NameInCpp(const google::protobuf::MethodDescriptor& method);
 
-// Prints what PrintDeclarations() declared.
+// Prints the definitions for PrintDeclarations().
 void PrintDefinitions(const google::protobuf::ServiceDescriptor& service,
                       google::protobuf::io::Printer* out);
 

@@ -1,5 +1,5 @@
-// Package fiber_go does with goroutines what //benchmark/fiber measures, under
-// the same names. Run by tools/fiber_table:
+// Package fiber_go repeats //benchmark/fiber with goroutines, under the same
+// names. Run by tools/fiber_table:
 //
 //	GOMAXPROCS=1 go test -bench=Yield
 //

@@ -467,7 +467,7 @@ class WrongFlags(RpcProxyTest):
     """The program refuses the flags with one line, which says why."""
     ended, log = self.run_to_end(PROXY, "--port=0", *flags)
     self.assertEqual(ended, 2, log)
-    # Besides what the runtime has to tell.
+    # Besides the runtime's own lines.
     lines = [line for line in log.splitlines() if not line.startswith("I")]
     self.assertEqual(len(lines), 1, log)
     self.assertIn(why, lines[0])

@@ -481,7 +481,7 @@ class OfUpstreams(TlsTest):
 
 
 class OfProtocols(TlsTest):
-  """ALPN: what clients are offered, and what upstreams are."""
+  """ALPN: the offers to clients, and to upstreams."""
 
   def chosen(self, proxy, *offered):
     context = self.client_context()

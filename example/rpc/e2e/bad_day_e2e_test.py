@@ -2,10 +2,10 @@
 """Servers that have a bad day, and their names: the tables of
 docs/resilience.md, by real programs and sockets.
 
-Each line of the first table has a server of its own that goes wrong, and a press
-that loads it together with four good servers. All lines run side by side. A
-press with five good servers, the control, is what the others are compared with,
-at the same time: a busy machine delays its calls, too."""
+Each line of the first table has a server of its own that goes wrong, and a
+press that loads it together with four good servers. All lines run side by side.
+A press with five good servers, the control, is compared with the others, at the
+same time: a busy machine delays its calls, too."""
 
 import collections
 import ctypes
@@ -356,8 +356,8 @@ class BadDay(harness.TestCase):
         f"--timeout={timeout_ms}", f"--qps={self.QPS}",
         f"--max_pending={self.QPS}", f"--report_interval={REPORT_S}", *flags))
 
-  # Each starts a server, and returns its port, or its address, and what makes
-  # it fail: nothing if it fails from the beginning. OSError: not here.
+  # Each starts a server, and returns its port, or its address, and the function
+  # that makes it fail: None if it fails from the beginning. OSError: not here.
 
   def slow(self):
     return self.start_good(work_us=WORK_US * TIMES_SLOWER).port, None

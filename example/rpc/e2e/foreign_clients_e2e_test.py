@@ -14,7 +14,7 @@ from foreign_wire import (ALL, BaiduStd, Bolt, Message, Trpc, TrpcByHeader,
                           connect)
 
 STATUS_MALFORMED = 102
-LARGE = 5 << 20  # Beyond what the server takes in one message.
+LARGE = 5 << 20  # More than the server takes in one message.
 
 
 def request(**fields):

@@ -58,7 +58,7 @@ class TlsTest(harness.TestCase):
     return self.start_server(*self.pair(name), *arguments, **options)
 
   def press(self, address, *arguments, requests=20, max_pending=4):
-    """Returns what press prints."""
+    """Returns the output of press."""
     _, text = self.run_to_end(
         "press", f"--server_addr={address}", f"--requests={requests}",
         f"--max_pending={max_pending}", "--timeout=20000", "--body=hello",
