@@ -744,6 +744,8 @@ void GrpcServerProtocol::TakeUnary(Stream* stream) {
 
 void GrpcServerProtocol::OnSent(Http2Stream* base, std::size_t bytes) {
   auto* const stream = static_cast<Stream*>(base);
+  if (stream->counted != 0) [[unlikely]]
+    CountQueued(stream);
   if (stream->receiver == nullptr) return Wake(stream);
   stream->credit += bytes;
   if (reading_) credited_.push_back(stream->id());

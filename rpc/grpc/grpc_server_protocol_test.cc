@@ -820,9 +820,38 @@ TEST_F(GrpcServerProtocolTest, WritersWaitForThePeersWindow) {
   // As much as the windows of the connection and the stream had, which the
   // client's replies open again.
   EXPECT_EQ(sink.wire->TakeCredit(), 65'536u);
+  EXPECT_EQ(sink.held, 200'005u - 65'536u);
+  EXPECT_TRUE(sink.wire->SendMessage(CreateBufferSlow("more"), false));
+  EXPECT_EQ(sink.held, 200'005u + 9u - 65'536u);
   Serve();
-  EXPECT_EQ(stream.data.size(), 200'005u);
-  EXPECT_EQ(sink.receiver->credit, 200'005u - 65'536u);
+  EXPECT_EQ(stream.data.size(), 200'005u + 9u);
+  EXPECT_EQ(sink.receiver->credit, 200'005u + 9u - 65'536u);
+  EXPECT_EQ(sink.held, 0u);
+}
+
+TEST_F(GrpcServerProtocolTest, WhatWaitsIsDroppedWhenTheCallIsGivenUp) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  EXPECT_TRUE(sink.wire->SendMessage(
+      CreateBufferSlow(std::string(200'000, 'l')), false));
+  EXPECT_NE(sink.held, 0u);
+  sink.wire->SendReset(flare::Status(STATUS_TIMEOUT, "late"));
+  EXPECT_EQ(sink.held, 0u);
+  Serve();
+  EXPECT_EQ(stream.data.size(), 65'536u);
+  EXPECT_EQ(stream.error, Http2Error::kCancel);
+  EXPECT_EQ(stream.trailers, "");
+}
+
+TEST_F(GrpcServerProtocolTest, ACallThatIsGivenUpHasItsStatusIfNothingWaits) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  EXPECT_TRUE(sink.wire->SendMessage(CreateBufferSlow("m"), false));
+  sink.wire->SendReset(flare::Status(STATUS_TIMEOUT, "late"));
+  Serve();
+  EXPECT_EQ(stream.trailers, "grpc-status=4;grpc-message=late;");
 }
 
 TEST_F(GrpcServerProtocolTest, ReadersHoldTheirStreamBack) {

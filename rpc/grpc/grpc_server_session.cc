@@ -162,12 +162,7 @@ bool GrpcServerSession::FlushReply(std::int32_t id) {
     return FlushLocked();  // Closes the connection.
   const bool sent = out.empty() ? !closed_ : output_->Write(std::move(out));
   // The peer's windows are full. Its streams bound how many replies wait.
-  if (Stream* const waiting = Find(id);
-      waiting != nullptr && waiting->queued() != waiting->counted)
-      [[unlikely]] {
-    output_->CountHeld(waiting->counted, waiting->queued());
-    waiting->counted = waiting->queued();
-  }
+  if (Stream* const waiting = Find(id)) CountQueued(waiting);
   return sent;
 }
 

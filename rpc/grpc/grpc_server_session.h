@@ -122,7 +122,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::size_t kept = 0;       // Bytes of an incomplete request.
   std::size_t advanced = 0;   // Granted before the receiver did.
   std::size_t ungranted = 0;  // Received.
-  std::size_t counted = 0;    // A waiting reply's size.
+  std::size_t counted = 0;    // See GrpcServerSession::CountQueued().
   std::size_t credit = 0;     // [GS5]
   RefPtr<StreamReceiver> receiver;
   std::unique_ptr<Http2Exchange> http;  // For plain HTTP.
@@ -174,6 +174,13 @@ class GrpcServerSession {
   // Flushes for a reply: at once, if it is the only one. Counts its bytes that
   // wait for the peer's windows.
   bool FlushReply(std::int32_t id) FLARE_REQUIRES(lock_);
+  // Tells the server how many bytes of a stream wait for the peer's windows.
+  void CountQueued(Stream* stream) {
+    if (stream->queued() == stream->counted) [[likely]]
+      return;
+    output_->CountHeld(std::exchange(stream->counted, stream->queued()),
+                       stream->queued());
+  }
   // Tells the writer of a stream's reply, if one waits, to ask again. [GS6]
   static void Wake(Stream* stream);
 

@@ -75,18 +75,20 @@ class GrpcServerWire final : public StreamWire {
     ScopedLock guard(session_->lock_);
     GrpcServerStream* const stream = session_->Find(id_);
     if (stream == nullptr) return !session_->closed_;
-    // A failure without messages has it all in its head.
-    if (status.ok() || !initial_.empty()) SendHeadOnce(stream);
-    End(stream, status);
-    return session_->FlushLocked();
+    return SendEndLocked(stream, status);
   }
 
-  void SendReset(const flare::Status&) override {
+  void SendReset(const flare::Status& why) override {
     ScopedLock guard(session_->lock_);
-    if (GrpcServerStream* const stream = session_->Find(id_)) {
-      session_->session_->SendReset(stream, Http2Error::kCancel);
-      static_cast<void>(session_->FlushLocked());
+    GrpcServerStream* const stream = session_->Find(id_);
+    if (stream == nullptr) return;
+    if (stream->queued() == 0) {
+      static_cast<void>(SendEndLocked(stream, why));
+      return;
     }
+    // The status would have to wait, too, perhaps for ever.
+    session_->session_->SendReset(stream, Http2Error::kCancel);
+    static_cast<void>(session_->FlushLocked());
   }
 
   void SendCredit(std::size_t bytes) override {
@@ -131,8 +133,19 @@ class GrpcServerWire final : public StreamWire {
     session_->session_->SendData(stream, *std::move(message));
     if (last) End(stream, flare::Status());
     const bool sent = session_->FlushLocked();
-    TakeCreditLocked();
+    if (GrpcServerStream* const open = session_->Find(id_)) {
+      session_->CountQueued(open);
+      credit_ += open->TakeCredit();
+    }
     return sent;
+  }
+
+  bool SendEndLocked(GrpcServerStream* stream, const flare::Status& status)
+      FLARE_REQUIRES(session_->lock_) {
+    // A failure without messages has it all in its head.
+    if (status.ok() || !initial_.empty()) SendHeadOnce(stream);
+    End(stream, status);
+    return session_->FlushLocked();
   }
 
   void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_) {
@@ -143,11 +156,6 @@ class GrpcServerWire final : public StreamWire {
       FLARE_REQUIRES(session_->lock_) {
     session_->SendStatus(stream, status.code(), status.message(),
                          GrpcFieldsOf(trailing_));
-  }
-  void TakeCreditLocked() FLARE_REQUIRES(session_->lock_) {
-    if (GrpcServerStream* const stream = session_->Find(id_)) {
-      credit_ += stream->TakeCredit();
-    }
   }
 
   const std::int32_t id_;

@@ -77,7 +77,7 @@ class Http2ReplyWire final : public StreamWire {
     SendHeadOnce(stream);
     session_->session_->SendData(stream, std::move(message));
     if (last) End(stream, flare::Status());
-    const bool sent = session_->FlushLocked();
+    const bool sent = FlushLocked();
     if (GrpcServerStream* const open = Find()) credit_ += open->TakeCredit();
     return sent;
   }
@@ -86,22 +86,19 @@ class Http2ReplyWire final : public StreamWire {
     ScopedLock guard(session_->lock_);
     GrpcServerStream* const stream = Find();
     if (stream == nullptr) return !session_->closed_;
-    if (stream->status_sent) return true;
-    if (dialect_ == nullptr && !stream->head_sent && !status.ok()) {
-      session_->SendHttp(
-          stream, WithCors(FormatStreamFailure(ticket_, status, metadata_)));
-    } else {
-      SendHeadOnce(stream);
-      End(stream, status);
-    }
-    return session_->FlushLocked();
+    return SendEndLocked(stream, status);
   }
-  void SendReset(const flare::Status&) override {
+  void SendReset(const flare::Status& why) override {
     ScopedLock guard(session_->lock_);
-    if (GrpcServerStream* const stream = Find()) {
-      session_->session_->SendReset(stream, Http2Error::kInternalError);
-      static_cast<void>(session_->FlushLocked());
+    GrpcServerStream* const stream = Find();
+    if (stream == nullptr) return;
+    if (stream->queued() == 0) {
+      static_cast<void>(SendEndLocked(stream, why));
+      return;
     }
+    // The end would have to wait, too, perhaps for ever.
+    session_->session_->SendReset(stream, Http2Error::kInternalError);
+    static_cast<void>(session_->FlushLocked());
   }
 
   // Nothing comes from the client behind the one message of its request.
@@ -135,6 +132,23 @@ class Http2ReplyWire final : public StreamWire {
     return session_->Find(static_cast<std::int32_t>(ticket_.order));
   }
 
+  bool FlushLocked() FLARE_REQUIRES(session_->lock_) {
+    const bool sent = session_->FlushLocked();
+    if (GrpcServerStream* const open = Find()) session_->CountQueued(open);
+    return sent;
+  }
+  bool SendEndLocked(GrpcServerStream* stream, const flare::Status& status)
+      FLARE_REQUIRES(session_->lock_) {
+    if (stream->status_sent) return true;
+    if (dialect_ == nullptr && !stream->head_sent && !status.ok()) {
+      session_->SendHttp(
+          stream, WithCors(FormatStreamFailure(ticket_, status, metadata_)));
+    } else {
+      SendHeadOnce(stream);
+      End(stream, status);
+    }
+    return FlushLocked();
+  }
   void SendHeadOnce(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_) {
     if (std::exchange(stream->head_sent, true)) return;
     const Http2Reply reply(WithCors(

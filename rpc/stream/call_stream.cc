@@ -731,10 +731,15 @@ void CallStream::FailLocked(const flare::Status& why, bool tell, After* after) {
   failed_ = true;
   if (status_.ok()) status_ = why;
   if (tell && wire_ != nullptr) {
-    if (is_server_ && !output_over_) {
-      wire_->SendEnd(why);
-    } else if (!is_server_) {
+    if (!is_server_) {
       wire_->SendReset(why);
+    } else if (!output_over_) {
+      // The client knows its deadline. It may open no window for more.
+      if (why.code() == STATUS_TIMEOUT) {
+        wire_->SendReset(why);
+      } else {
+        wire_->SendEnd(why);
+      }
     }
   }
   DropUnread(after);

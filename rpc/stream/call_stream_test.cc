@@ -61,8 +61,9 @@ class CountingWire final : public StreamWire {
 // A server's, with room for one message.
 class StalledStream {
  public:
-  StalledStream()
+  explicit StalledStream(std::int64_t deadline_ns = CallStream::kNever)
       : stream_(CallStream::Create({.is_server = true,
+                                    .deadline_ns = deadline_ns,
                                     .send_window = kWindow,
                                     .max_stall_ns = kStallNs})) {
     EXPECT_TRUE(stream_->Start(std::make_unique<CountingWire>(&sent_), {}));
@@ -133,6 +134,20 @@ TEST(CallStream, AWriteWaitsOnWhileThePeerGrantsLittle) {
     granter.join();
   });
   EXPECT_GT(went_on, 0);
+}
+
+TEST(CallStream, ADeadlineGivesUpAWriteThatWaits) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    const std::int64_t deadline_ns = NowNs() + kStallNs / 2;
+    StalledStream stream(deadline_ns);
+    EXPECT_TRUE(stream.Write(kWindow));
+    EXPECT_FALSE(stream.Write(1));
+    EXPECT_GE(NowNs(), deadline_ns);
+    EXPECT_EQ(stream.get()->status().code(), STATUS_TIMEOUT);
+    stream.get()->Finish(flare::Status());
+    EXPECT_EQ(stream.sent().resets, 1);
+    EXPECT_EQ(stream.sent().ends, 0);
+  });
 }
 
 TEST(CallStream, AWritesOwnExpirationLeavesTheCallAlone) {

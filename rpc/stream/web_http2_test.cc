@@ -310,6 +310,70 @@ TEST_F(WebHttp2Test, AResetStopsTheStream) {
   }
 }
 
+// Before the limit for stalled streams, which is minutes.
+TEST_F(WebHttp2Test, ADeadlineEndsAStreamThatWaitsForItsWindow) {
+  fiber::Event ended;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController* controller) {
+    while (writer.Write(MakeNumber(1, 10'000))) continue;
+    EXPECT_TRUE(controller->IsCanceled());
+    ended.Set();
+  };
+  struct Case {
+    const char* type;
+    Http2Field timeout;
+    Http2Error error;
+  } cases[] = {
+      {"application/grpc", {"grpc-timeout", "1S"}, Http2Error::kCancel},
+      {"application/connect+proto",
+       {"connect-timeout-ms", "1000"},
+       Http2Error::kInternalError},
+  };
+  for (const auto& [type, timeout, error] : cases) {
+    Http2ClientStream* const stream =
+        Post("Count", type, NoNumber(type), {timeout});
+    stream->takes = false;
+    client_->Await([stream] { return stream->closed; });
+    ended.Wait();
+    ended.Reset();
+    EXPECT_EQ(stream->data.size(), Http2Client::kWindow) << type;
+    EXPECT_FALSE(stream->ended);
+    EXPECT_EQ(stream->error, error);
+    ExpectAnswers();
+    EXPECT_EQ(server_->statistics().buffered_bytes, 0u);
+  }
+}
+
+// Their methods have returned.
+TEST_F(WebHttp2Test, MessagesThatWaitForAWindowAreInTheBudget) {
+  constexpr std::size_t kSize = 500'000;
+  fiber::Event ended;
+  service_.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    EXPECT_TRUE(writer.WriteLast(MakeNumber(1, kSize)));
+    ended.Set();
+  };
+  for (const char* type : {"application/grpc", "application/connect+proto",
+                           "application/x-protobuf"}) {
+    Http2ClientStream* const stream = Post("Count", type, NoNumber(type));
+    stream->takes = false;
+    client_->Await(
+        [stream] { return stream->data.size() == Http2Client::kWindow; });
+    ended.Wait();
+    ended.Reset();
+    ExpectAnswers();
+    // A connection's first 64 KiB don't count.
+    EXPECT_GE(server_->statistics().buffered_bytes,
+              kSize - Http2Client::kWindow - (64 << 10))
+        << type;
+    client_->Take(stream);
+    client_->AwaitEnd(stream);
+    EXPECT_GT(stream->data.size(), kSize);
+    ExpectAnswers();
+    EXPECT_EQ(server_->statistics().buffered_bytes, 0u) << type;
+  }
+}
+
 class StalledHttp2Test : public WebHttp2Test {
  protected:
   Server::Options server_options() override {
