@@ -173,7 +173,9 @@ class Server {
     // How long a streaming method's write may wait while its client grants no
     // window at all; then the call fails, and only its stream ends. A client
     // that reads slowly may grant none before it has read half of its window.
-    // 0: as long as the call lives.
+    // The time runs on while the server doesn't read the connection: another
+    // stream holds its input, or as many calls run as it may have. 0: as long
+    // as the call lives.
     std::chrono::nanoseconds stalled_stream_timeout = std::chrono::minutes(5);
     // How long after Stop() calls may begin, running ones go on, and replies be
     // sent. Where calls hold all workers for longer, connections have another
@@ -368,11 +370,12 @@ class Server {
   // threads of your own.
   std::size_t Join();
 
-  // The calls that were running when Join() cut the connections: those that it
-  // abandoned, the oldest one first. Empty before, and if all calls ended in
-  // time; empty, too, where the system keeps a process from reading its own
-  // memory by process_vm_readv(). After Join(), by the fiber or thread that
-  // called it.
+  // The calls that were running when Join() cut the connections, the oldest one
+  // first. They may be more than Join() returned: some end by the cut. Empty
+  // before, and if all calls ended in time; empty, too, without memory for it,
+  // and where the system keeps a process from reading its own memory, by
+  // process_vm_readv() and by /proc/self/mem. After Join(), by the fiber or
+  // thread that called it.
   const std::vector<AbandonedCall>& abandoned_calls() const {
     return abandoned_calls_;
   }

@@ -253,6 +253,7 @@ TEST_F(AccessControlTest, CallsOverHttpAreAnsweredLikewise) {
   EXPECT_THAT(stream, HasSubstr("HTTP/1.1 401 "));
   EXPECT_THAT(stream, HasSubstr("www-authenticate: Bearer realm=\"test\"\r\n"));
   EXPECT_THAT(stream, Not(HasSubstr("WWW-Authenticate")));
+  EXPECT_EQ(stream.find("www-authenticate"), stream.rfind("www-authenticate"));
 }
 
 TEST_F(AccessControlTest, FailuresOfTheAuthenticationAreTheCalls) {

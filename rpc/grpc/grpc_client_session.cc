@@ -120,7 +120,7 @@ void GrpcClientSession::Delete(Call* call) {
 // --------------------------------------------------------------------------
 
 bool GrpcClientSession::FindPath(std::string_view method) {
-  if (method == method_) [[likely]]
+  if (method == method_ && !method.empty()) [[likely]]
     return true;
   plain_head_.reset();
   method_.clear();

@@ -331,6 +331,27 @@ TEST_F(GrpcServerProtocolTest, HeadsThatComeAgainSayTheSame) {
   }
 }
 
+// Those of a connection's first 64 paths are kept. The next one's method lives
+// no longer than its stream.
+TEST_F(GrpcServerProtocolTest, AHeadWhosePathIsNotKeptIsReadEachTime) {
+  for (int i = 0; i != 64; ++i) {
+    ClientStream stream;
+    Open(&stream, "/a.B/Method" + std::to_string(i));
+    client->SendEnd(&stream);
+    Serve();
+    Answer(Failure(STATUS_METHOD_NOT_FOUND, "no such method"));
+  }
+  for (int i = 0; i != 5; ++i) {
+    ClientStream stream;
+    Open(&stream, "/a.B/Unary");
+    client->SendData(&stream, CreateBufferSlow(Message(3)), /*end=*/true);
+    Serve();
+    EXPECT_EQ(requests.back()->head.method, "a.B.Unary");
+    Answer({});
+    EXPECT_EQ(stream.trailers, "grpc-status=0;");
+  }
+}
+
 TEST_F(GrpcServerProtocolTest, FailuresAreAllInTheHead) {
   ClientStream stream;
   Open(&stream, "/a.B/Unary");

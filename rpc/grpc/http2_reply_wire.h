@@ -116,9 +116,11 @@ class Http2ReplyWire final : public StreamWire {
 
   bool AddMetadata(MetadataPlace place, const Metadata& metadata) override {
     if (dialect_ == nullptr) {
-      // A failure has it, before the first message.
+      // A failure has it, before the first message. It may come as both.
       const auto challenge = metadata.Get("www-authenticate");
-      if (challenge) metadata_.AddReceived("www-authenticate", *challenge);
+      if (challenge && metadata_.empty()) {
+        metadata_.AddReceived("www-authenticate", *challenge);
+      }
       return false;
     }
     (place == MetadataPlace::kInitial ? metadata_ : trailers_) = metadata;

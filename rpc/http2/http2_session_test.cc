@@ -523,10 +523,23 @@ TEST_F(Http2SessionTest, ContentIsAsLongAsItsHeadSays) {
     EXPECT_TRUE(server_fine);
     return stream.error;
   };
-  EXPECT_EQ(outcome("4", true), Http2Error::kCancel);
-  EXPECT_EQ(outcome("5", false), Http2Error::kCancel);
-  EXPECT_EQ(outcome("5", true), Http2Error::kProtocolError);
-  EXPECT_EQ(outcome("3", false), Http2Error::kProtocolError);
+  const auto expect_outcomes = [&](int times) {
+    for (int i = 0; i != times; ++i) {
+      EXPECT_EQ(outcome("4", true), Http2Error::kCancel);
+    }
+    for (int i = 0; i != times; ++i) {
+      EXPECT_EQ(outcome("5", false), Http2Error::kCancel);
+      EXPECT_EQ(outcome("5", true), Http2Error::kProtocolError);
+    }
+    for (int i = 0; i != times; ++i) {
+      EXPECT_EQ(outcome("3", false), Http2Error::kProtocolError);
+    }
+  };
+  expect_outcomes(1);
+  EXPECT_EQ(at_server.same_heads, 0);
+  at_server.knows_heads = true;
+  expect_outcomes(3);  // The first of each length is kept.
+  EXPECT_EQ(at_server.same_heads, 2 + 5 + 2);
 }
 
 TEST_F(Http2SessionTest, HeadsThatComeAgainAreKnown) {

@@ -80,8 +80,7 @@ class AllCalls {
 };
 
 // Empty for paths, which are elsewhere in memory.
-Endpoint CopyOfAddress(const Endpoint* from) {
-  const CopyOf<Endpoint> copy(from);
+Endpoint AddressOf(const CopyOf<Endpoint>& copy) {
   if (!copy) return {};
   const int family = copy->family();
   return family == AF_INET || family == AF_INET6 ? *copy : Endpoint();
@@ -117,7 +116,7 @@ std::optional<ServerCall::Glimpse> ServerCall::Look(const ServerCall* call) {
   seen.counts = copy->place_ != Place::kNone;
   const std::int64_t received_ns = copy->controller_.received_ns_;
   seen.call.age = std::chrono::nanoseconds(NowNs() - received_ns);
-  seen.call.peer = CopyOfAddress(copy->controller_.remote_peer_);
+  const CopyOf peer(copy->controller_.remote_peer_);
   if (copy->method_ != nullptr) {
     const CopyOf name(&copy->method_->full_name);
     if (!name) return std::nullopt;
@@ -125,9 +124,10 @@ std::optional<ServerCall::Glimpse> ServerCall::Look(const ServerCall* call) {
     text.resize(std::min(name->size(), kMaxNameShown));
     text.resize(ReadOwnMemory(name->data(), text.data(), text.size()));
   }
-  // It is still the same.
+  // It is still the same, and so is its connection, which has the address.
   const CopyOf again(&call->controller_.received_ns_);
   if (!again || *again != received_ns || received_ns == 0) return std::nullopt;
+  seen.call.peer = AddressOf(peer);
   return seen;
 }
 
@@ -141,8 +141,10 @@ std::vector<AbandonedCall> ServerCall::Running(ServerState* state) {
   for (const ServerCall* call : AllCalls::Instance().Get()) {
     std::optional<Glimpse> seen = Look(call);
     if (!seen || !seen->counts) continue;
-    const CopyOf its_state(&seen->connection->shared_state());
-    if (its_state && its_state->Get() == state) all.push_back(*std::move(seen));
+    const CopyOf its(seen->connection);
+    if (its && its->shared_state().Get() == state) {
+      all.push_back(*std::move(seen));
+    }
   }
   const auto before = [](const Glimpse& a, const ServerConnection* b) {
     return a.connection < b;

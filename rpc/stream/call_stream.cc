@@ -460,7 +460,7 @@ bool CallStream::WaitForCredit(fiber::Event* event, std::int64_t deadline_ns) {
   if (Wait(event, &writer_, std::min(deadline_ns, stalled_ns))) return true;
   if (deadline_ns <= stalled_ns) return false;
   const flare::Status why(
-      STATUS_TIMEOUT,
+      STATUS_IO_ERROR,
       "the client takes no messages of its stream "
       "(Server::Options::stalled_stream_timeout): the call was given up");
   After after;

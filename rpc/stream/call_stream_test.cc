@@ -80,7 +80,7 @@ class StalledStream {
   }
   void ExpectStalled() {
     EXPECT_GE(NowNs() - granted_ns_, kStallNs);
-    EXPECT_EQ(stream_->status().code(), STATUS_TIMEOUT);
+    EXPECT_EQ(stream_->status().code(), STATUS_IO_ERROR);
     EXPECT_THAT(stream_->status().message(),
                 HasSubstr("Options::stalled_stream_timeout"));
     EXPECT_EQ(sent_.resets, 1);
@@ -108,6 +108,26 @@ TEST(CallStream, AWriteWhoseWindowNeverOpensFailsTheCall) {
     stream.get()->Finish(flare::Status());
     EXPECT_EQ(stream.sent().messages, 1u);
     EXPECT_EQ(stream.sent().ends, 0);
+  });
+}
+
+// A timeout would have it try again, for ever.
+TEST(CallStream, AReaderBesideAWriteThatStallsIsAtItsEnd) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    StalledStream stream;
+    EXPECT_TRUE(stream.Write(kWindow));
+    Fiber reader([&stream] {
+      StreamError error = StreamError::Timeout;
+      while (error == StreamError::Timeout) {
+        Buffer message;
+        EXPECT_FALSE(
+            stream.get()->Read(&message, NowNs() + kStallNs / 4, &error));
+      }
+      EXPECT_EQ(error, StreamError::IoError);
+      stream.ExpectStalled();
+    });
+    EXPECT_FALSE(stream.Write(1));
+    reader.join();
   });
 }
 
