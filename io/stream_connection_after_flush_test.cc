@@ -1,20 +1,28 @@
 // CloseAfterFlush(): a connection ends once all is sent, however long the peer
 // takes, as long as it takes any.
 #include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/status.h"
+#include "flare/io/socket_calls.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
+#include "flare/io/tls_options.h"
+#include "flare/io/transport.h"
 #include "gtest/gtest.h"
 
 namespace flare::io {
@@ -161,6 +169,87 @@ TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
     ASSERT_GT(longest_ns, kLinger / 2) << why;
     ASSERT_LT(NowNs(), deadline_ns) << "kept from the CPU again and again";
   }
+}
+
+// Passes bytes on as they are. Its end comes as the test says, and end_sent()
+// never tells of it.
+class OddTransport final : public Transport {
+ public:
+  void Attach(int fd) override { fd_ = fd; }
+  Progress Handshake() override { return Progress::kDone; }
+  std::int64_t handshake_timeout_ns() const override { return 0; }
+  ssize_t Receive(const iovec* pieces, int count) override {
+    return ReceivePieces(fd_, pieces, count);
+  }
+  bool HasMore() const override { return false; }
+  bool cut_short() const override { return false; }
+  ssize_t Send(const iovec* pieces, std::size_t count) override {
+    if (takes_nothing) return 0;
+    std::vector<iovec> own(pieces, pieces + count);
+    return SendPieces(fd_, own.data(), own.size());
+  }
+  ssize_t SendEnd() override {
+    if (end_error == 0) return 0;
+    errno = end_error;
+    return -1;
+  }
+  bool end_sent() const override { return false; }
+  Status failure() const override { return Status(); }
+  const PeerIdentity* peer_identity() const override { return nullptr; }
+
+  bool takes_nothing = false;
+  int end_error = 0;
+
+ private:
+  int fd_ = -1;
+};
+
+// However a transport behaves, the flusher comes to an end.
+class OddTransportTest : public testing::ConnectionTest {
+ protected:
+  void Open(std::unique_ptr<OddTransport> transport) {
+    SocketPair pair = TcpPair();
+    peer_ = std::move(pair.peer);
+    connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_,
+                                             {}, {}, std::move(transport));
+    connection_->Start();
+    // A transport's output begins with the first event.
+    ASSERT_TRUE(SendAll(peer_.get(), "request"));
+    ASSERT_EQ(handler_.WaitReceived(7), "request");
+  }
+};
+FLARE_INSTANTIATE_RUNTIME_TEST(OddTransportTest);
+
+TEST_P(OddTransportTest, DoesNotSayThatTheEndIsSent) {
+  Open(std::make_unique<OddTransport>());
+  ASSERT_EQ(connection_->Write(CreateBufferSlow("reply")), WriteResult::kOk);
+  connection_->CloseAfterFlush(Status(1, "all said"));
+  EXPECT_EQ(Receive(peer_.get(), 5), "reply");
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  peer_.Reset();
+  EXPECT_EQ(handler_.WaitClosed().message(), "all said");
+  ExpectGone();
+}
+
+TEST_P(OddTransportTest, CannotSendTheEnd) {
+  auto transport = std::make_unique<OddTransport>();
+  transport->end_error = EPIPE;
+  Open(std::move(transport));
+  ASSERT_EQ(connection_->Write(CreateBufferSlow("reply")), WriteResult::kOk);
+  connection_->CloseAfterFlush();
+  EXPECT_EQ(Receive(peer_.get(), 5), "reply");
+  EXPECT_EQ(handler_.WaitClosed().code(), EPIPE);
+  ExpectGone();
+}
+
+TEST_P(OddTransportTest, TakesNothing) {
+  auto transport = std::make_unique<OddTransport>();
+  transport->takes_nothing = true;
+  Open(std::move(transport));
+  ASSERT_EQ(connection_->Write(CreateBufferSlow("reply")), WriteResult::kOk);
+  connection_->Close(Status(1, "enough"));
+  EXPECT_EQ(handler_.WaitClosed().message(), "enough");
+  ExpectGone();
 }
 
 }  // namespace

@@ -170,9 +170,14 @@ void StreamConnection::DropOutput() {
 bool StreamConnection::SendPending() {
   bool armed = false;
   while (HasPending()) {
+    const bool only_end = pending_.empty();
     const SendOutcome outcome = SendOnce();
     if (outcome == SendOutcome::kFailed) break;
-    if (outcome == SendOutcome::kSent) continue;
+    if (outcome == SendOutcome::kSent) {
+      // Whatever end_sent() says: else this could go on for ever.
+      if (only_end) break;
+      continue;
+    }
     // The rest of a short send will hardly fit at once: armed right away, it
     // costs one send that says so, not two.
     if (outcome == SendOutcome::kShort && armed) continue;
@@ -190,17 +195,22 @@ bool StreamConnection::SendPending() {
   return true;
 }
 
+// kSent: the socket has all of this call, or the end.
 StreamConnection::SendOutcome StreamConnection::SendOnce() {
   iovec pieces[kMaxIovecs];
   const std::size_t count = pending_.FillIovecs(pieces, kMaxIovecs);
-  const ssize_t n = transport_ == nullptr ? SendPieces(fd(), pieces, count)
-                    : count == 0          ? transport_->SendEnd()
-                                          : transport_->Send(pieces, count);
-  if (n < 0) {
-    // In place of `errno`: waiting may have moved this loop to another thread.
-    const int error = fiber::GetLastError();
-    if (error == EINTR) return SendOutcome::kSent;
-    if (error == EAGAIN) return SendOutcome::kFull;
+  ssize_t n;
+  int error;
+  do {
+    n = transport_ == nullptr ? SendPieces(fd(), pieces, count)
+        : count == 0          ? transport_->SendEnd()
+                              : transport_->Send(pieces, count);
+    // In place of `errno`: waiting may have moved this to another thread.
+    error = n < 0 ? fiber::GetLastError() : 0;
+  } while (error == EINTR);
+  // With nothing taken it waits for room, as if the socket were full.
+  if (error == EAGAIN || (n == 0 && count != 0)) return SendOutcome::kFull;
+  if (error != 0) {
     EndOutput(error);
     return SendOutcome::kFailed;
   }

@@ -378,8 +378,11 @@ ssize_t TlsSession::SendEnd() {
   // relaxed: see Handshake().
   if (!secure_.load(std::memory_order_relaxed)) return 0;
   const ScopedLock guard(mutex_);
-  if (read_error_ != 0) return 0;  // There is nobody to tell.
-  if (encrypted_ != 0) {           // [TS3]
+  if (read_error_ != 0) {  // There is nobody to tell: send() would say so.
+    errno = EPIPE;
+    return -1;
+  }
+  if (encrypted_ != 0) {  // [TS3]
     errno = EAGAIN;
     return -1;
   }

@@ -79,7 +79,7 @@ class TlsSessionTest : public ::testing::Test {
   std::unique_ptr<SSL, Free> client_;
   std::unique_ptr<Transport> server_;
   bool server_secure_ = false;
-  std::array<char, 1000> input_;
+  std::array<char, 1000> input_{};
 };
 
 TEST_F(TlsSessionTest, Receives) {
@@ -103,6 +103,18 @@ TEST_F(TlsSessionTest, WaitsForTheRestOfARecord) {
   EXPECT_EQ(Receive(), -1);
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_FALSE(server_->cut_short());
+}
+
+// As send() would: a flusher that were told 0 would take it for sent.
+TEST_F(TlsSessionTest, CannotSendTheEndToAPeerThatHasReset) {
+  const iovec reply{input_.data(), input_.size()};
+  ASSERT_EQ(server_->Send(&reply, 1), static_cast<ssize_t>(input_.size()));
+  client_fd_ = UniqueFd();  // With bytes unread.
+  ASSERT_EQ(Receive(), -1);
+  ASSERT_EQ(server_->failure().code(), ECONNRESET);
+  EXPECT_EQ(server_->SendEnd(), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_FALSE(server_->end_sent());
 }
 
 std::uint64_t Read(const std::atomic<std::uint64_t>& counter) {

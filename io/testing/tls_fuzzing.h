@@ -173,9 +173,7 @@ class TlsSessionCheck {
       case 13:
         return EndInput();
       case 14:
-        if (secure_) static_cast<void>(session_->SendEnd());
-        end_told_ = end_told_ || secure_;
-        return;
+        return SendEnd();
       case 15:
         room_ = Next() * 64 + 1;
         return;
@@ -391,6 +389,12 @@ class TlsSessionCheck {
       sent_.resize(told + static_cast<std::size_t>(n));
       unsent_.erase(0, static_cast<std::size_t>(n));
     }
+  }
+
+  void SendEnd() {
+    if (!secure_) return;
+    end_told_ = true;
+    if (session_->SendEnd() == 0) CHECK(session_->end_sent());
   }
 
   // Makes room in the socket; the peer decrypts it later.
