@@ -46,6 +46,9 @@ class FdWaiter::Watched final : public Descriptor {
 
   short WaitUntil(short events, std::int64_t deadline_ns);
 
+  // For the waiter, which is the only one to use it.
+  using Descriptor::CloseFd;
+
  private:
   struct Counting : fiber::Task {
     Watched* watched = nullptr;
@@ -98,7 +101,12 @@ Expected<std::unique_ptr<FdWaiter>, Status> FdWaiter::Create(int fd) {
 FdWaiter::FdWaiter(EpollPoller* poller, RefPtr<Watched> watched)
     : poller_(poller), watched_(std::move(watched)) {}
 
-FdWaiter::~FdWaiter() { poller_->Retire(watched_.Get()); }
+FdWaiter::~FdWaiter() {
+  poller_->Retire(watched_.Get());
+  // The poller may sleep for long before it lets go of the object. The peer
+  // sees the owner's close() at once.
+  watched_->CloseFd();
+}
 
 short FdWaiter::WaitUntil(short events, std::int64_t deadline_ns) {
   return watched_->WaitUntil(events, deadline_ns);

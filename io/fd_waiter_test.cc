@@ -112,6 +112,20 @@ TEST_P(FdWaiterTest, LeavesTheDescriptorToItsOwner) {
   EXPECT_EQ(::read(pair.ours.get(), bytes, sizeof(bytes)), 200);
 }
 
+// Whenever the poller lets go of its waiter: it sleeps.
+TEST_P(FdWaiterTest, ThePeerSeesTheEndAtOnce) {
+  OnBoth([] {
+    Pair pair = Connect();
+    auto waiter = Watch(pair.ours);
+    // The event of its registration comes and goes.
+    EXPECT_EQ(waiter->WaitFor(POLLIN, milliseconds(20)), 0);
+    waiter.reset();
+    pair.ours.Reset();
+    char byte;
+    EXPECT_EQ(::read(pair.peers.get(), &byte, 1), 0);
+  });
+}
+
 TEST_P(FdWaiterTest, SaysWhatItCannotWatch) {
   const auto closed = FdWaiter::Create(-1);
   ASSERT_FALSE(closed.has_value());
