@@ -19,7 +19,8 @@ namespace flare::fiber {
 
 // The calling task has computed: queues `task`, which is to do so next, behind
 // all that has come meanwhile, for which it looks: a system call, if no other
-// worker does. In another group, or on a plain thread, it is SubmitTo().
+// worker does. In another group, or on a plain thread, it is SubmitTo(). Hold
+// no lock: that look may destroy what the poller was the last to refer to.
 void SubmitToLast(std::size_t group, Task* task);
 
 // The calling task is about to compute: wakes a worker of the group that

@@ -6,7 +6,10 @@
 //        descriptors that have been pushed by then, when no event is pending
 //        and before it fetches others. Poll() is exclusive, so a batch that was
 //        fetched before a removal has been delivered by then, and none fetched
-//        later contains it: OnEvents never meets a dead object.
+//        later contains it: OnEvents never meets a dead object. Workers call
+//        Poll() between two tasks, and within one that looks for events
+//        (long_task.h): destructors neither block nor take locks that are held
+//        there.
 //  [EP3] A poller that sleeps keeps memory of descriptors that were retired
 //        meanwhile, and nothing else; it isn't woken for that.
 //  [EP4] Everything is edge-triggered. Each registration asks for all events
