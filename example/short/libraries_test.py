@@ -63,22 +63,33 @@ class LibraryTest(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
 
-    def test_redis(self):
+    def start_redis(self, *arguments):
         port = free_port()
         self.start([REDIS, '--port', port, '--bind', '127.0.0.1', '--save', '',
-                    '--dir', self.folder])
+                    '--dir', self.folder, *arguments])
 
         def answers():
             with socket.socket() as client:
                 return client.connect_ex(('127.0.0.1', int(port))) == 0
 
         wait_until(answers)
+        return port
+
+    def test_redis(self):
+        self.assertEqual(
+            self.run_example('redis', '127.0.0.1', self.start_redis()),
+            (0, 'news\nnews\n'))
+
+    def test_redis_that_refuses(self):
+        port = self.start_redis('--requirepass', 'secret')
+        said = 'NOAUTH Authentication required.\n'
         self.assertEqual(self.run_example('redis', '127.0.0.1', port),
-                         (0, 'news\nnews\n'))
+                         (1, 'push: ' + said + said + said))
 
     def test_without_redis(self):
         self.assertEqual(self.run_example('redis', '127.0.0.1', free_port()),
-                         (1, 'Connection refused\nConnection refused\n'))
+                         (1, 'push: Connection refused\n'
+                             'Connection refused\nConnection refused\n'))
 
     @unittest.skipUnless(POSTGRES, 'PostgreSQL is not installed')
     def test_postgres(self):
@@ -99,7 +110,7 @@ class LibraryTest(unittest.TestCase):
         self.assertEqual(
             self.run_example('postgres', 'host=%s user=test dbname=postgres'
                              % self.folder),
-            (0, 'blocking\nwaiting\n'))
+            (0, 'locked\nblocking\nwaiting\n'))
 
     def test_without_postgres(self):
         code, said = self.run_example('postgres', 'host=%s' % self.folder)

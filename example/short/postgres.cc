@@ -21,9 +21,10 @@
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Result = flare::Expected<std::string, flare::Status>;
 
-// A connection, for one fiber at a time.
+// A connection, for one fiber at a time. `value` is $1 in `sql`.
 class Database {
  public:
   // Looks names up, and shakes hands for TLS: on another thread.
@@ -32,36 +33,36 @@ class Database {
             [&] { return PQconnectdb(conninfo.c_str()); })) {}
 
   // The first way. It takes any library, and a thread for as long as it blocks.
-  Result AskBlocking(const std::string& sql) {
+  Result AskBlocking(const char* sql, const char* value) {
     if (PQstatus(db_.get()) != CONNECTION_OK) return Failure();
-    return flare::fiber::RunBlocking(
-        [&] { return Value(PQexec(db_.get(), sql.c_str())); });
+    return flare::fiber::RunBlocking([&] {
+      return FirstValue(PQexecParams(db_.get(), sql, 1, nullptr, &value,
+                                     nullptr, nullptr, 0));
+    });
   }
 
   // The second way. A thousand such fibers need no further thread.
-  Result AskWaiting(const std::string& sql, std::chrono::seconds timeout) {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
+  Result AskWaiting(const char* sql, const char* value, Clock::time_point end) {
+    if (PQstatus(db_.get()) != CONNECTION_OK) return Failure();
     const auto socket = flare::io::FdWaiter::Create(PQsocket(db_.get()));
-    if (!socket || PQsetnonblocking(db_.get(), 1) != 0 ||
-        PQsendQuery(db_.get(), sql.c_str()) == 0) {
+    if (!socket) return socket.error();
+    if (PQsetnonblocking(db_.get(), 1) != 0 ||
+        PQsendQueryParams(db_.get(), sql, 1, nullptr, &value, nullptr, nullptr,
+                          0) == 0) {
       return Failure();
     }
-    const flare::Status late(ETIMEDOUT, "no answer in time");
-    for (int left = PQflush(db_.get()); left != 0; left = PQflush(db_.get())) {
-      if (left < 0) return Failure();
-      if ((*socket)->WaitUntil(POLLIN | POLLOUT, deadline) == 0) return late;
-      if (PQconsumeInput(db_.get()) == 0) return Failure();
-    }
-    Result last = Failure();
-    for (;;) {
-      while (PQisBusy(db_.get()) != 0) {
-        if ((*socket)->WaitUntil(POLLIN, deadline) == 0) return late;
+    Result answer = Failure();
+    for (int results = 0; results < 2; ++results) {  // The second is null.
+      int unsent = 0;
+      while ((unsent = PQflush(db_.get())) != 0 || PQisBusy(db_.get()) != 0) {
+        if (unsent < 0) return Failure();
+        const short events = unsent == 0 ? POLLIN : POLLIN | POLLOUT;
+        if ((*socket)->WaitUntil(events, end) == 0) return Late();
         if (PQconsumeInput(db_.get()) == 0) return Failure();
       }
-      PGresult* const result = PQgetResult(db_.get());
-      if (result == nullptr) return last;
-      last = Value(result);
+      if (PGresult* got = PQgetResult(db_.get())) answer = FirstValue(got);
     }
+    return answer;
   }
 
  private:
@@ -69,50 +70,49 @@ class Database {
     void operator()(PGconn* db) const {
       flare::fiber::RunBlocking([db] { PQfinish(db); });
     }
-    void operator()(PGresult* result) const { PQclear(result); }
   };
 
   flare::Status Failure() const {
     return flare::Status(EIO, PQerrorMessage(db_.get()));
   }
 
-  // The first row's first value.
-  Result Value(PGresult* taken) const {
-    const std::unique_ptr<PGresult, Free> result(taken);
+  // A connection that awaits an answer takes no other query: it's of no use.
+  flare::Status Late() {
+    db_.reset();
+    return flare::Status(ETIMEDOUT, "no answer in time");
+  }
+
+  Result FirstValue(PGresult* taken) const {
+    const std::unique_ptr<PGresult, decltype(&PQclear)> result(taken, PQclear);
     if (PQresultStatus(taken) != PGRES_TUPLES_OK) return Failure();
     return std::string(PQntuples(taken) == 0 ? "" : PQgetvalue(taken, 0, 0));
   }
 
-  const std::unique_ptr<PGconn, Free> db_;
+  std::unique_ptr<PGconn, Free> db_;
 };
 
 int Entry(int argc, char** argv) {
   if (argc != 2) return 2;
-  // The others wait for this one's locks, and hold no worker.
+  // The others wait for this one's lock, and hold no worker.
   Database holder(argv[1]);
   Result locked =
-      holder.AskBlocking("SELECT pg_advisory_lock(1), pg_advisory_lock(2)");
-  if (!locked) {
-    std::cout << locked.error().message();
-    return 1;
-  }
+      holder.AskBlocking("SELECT $1::text FROM pg_advisory_lock(1)", "locked");
+  const char* const sql = "SELECT $1::text FROM pg_advisory_lock_shared(1)";
   flare::fiber::TaskGroup fibers;
   Result blocking;
   Result waiting;
+  fibers.Spawn(
+      [&] { blocking = Database(argv[1]).AskBlocking(sql, "blocking"); });
   fibers.Spawn([&] {
-    blocking = Database(argv[1]).AskBlocking(
-        "SELECT 'blocking' FROM pg_advisory_lock(1)");
+    const auto end = Clock::now() + std::chrono::seconds(30);
+    waiting = Database(argv[1]).AskWaiting(sql, "waiting", end);
   });
-  fibers.Spawn([&] {
-    waiting = Database(argv[1]).AskWaiting(
-        "SELECT 'waiting' FROM pg_advisory_lock(2)", std::chrono::seconds(30));
-  });
-  (void)holder.AskBlocking("SELECT pg_advisory_unlock_all()");
+  (void)holder.AskBlocking("SELECT pg_advisory_unlock($1)", "1");
   (void)fibers.Wait();
-  for (const Result* result : {&blocking, &waiting}) {
+  for (const Result* result : {&locked, &blocking, &waiting}) {
     std::cout << (*result ? **result : result->error().message()) << '\n';
   }
-  return blocking && waiting ? 0 : 1;
+  return locked && blocking && waiting ? 0 : 1;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// A Redis client's library (hiredis) on fibers. Two ways keep workers free:
-// blocking functions on threads meant for them, and non-blocking ones with an
-// FdWaiter.
+// Redis by hiredis on fibers. Two ways keep workers free: blocking functions on
+// threads meant for them, and non-blocking ones with an FdWaiter.
 //
 //   redis 127.0.0.1 6379
 
@@ -9,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -24,6 +24,8 @@ namespace {
 
 using Result = flare::Expected<std::string, flare::Status>;
 
+constexpr timeval kConnectTimeout = {5, 0};  // The system's takes minutes.
+
 struct Free {
   void operator()(redisContext* redis) const { redisFree(redis); }
   void operator()(redisReply* reply) const { freeReplyObject(reply); }
@@ -34,22 +36,24 @@ flare::Status Failure(const Redis& redis) {
   return flare::Status(EIO, redis ? redis->errstr : "no memory");
 }
 
-// The reply to BLPOP: the queue, and its element.
-Result Element(const Redis& redis, void* taken) {
+// The reply to BLPOP is the queue and its element: returns the element.
+Result Answer(const Redis& redis, void* taken) {
   const std::unique_ptr<redisReply, Free> reply(
       static_cast<redisReply*>(taken));
   if (!reply) return Failure(redis);
+  // The server's own error, of which redis->err says nothing.
   if (reply->type == REDIS_REPLY_ERROR) return flare::Status(EIO, reply->str);
-  if (reply->elements != 2) return flare::Status(ETIMEDOUT, "no element");
+  if (reply->type == REDIS_REPLY_NIL) return flare::Status(ETIMEDOUT, "empty");
+  if (reply->elements != 2) return std::string();
   return std::string(reply->element[1]->str, reply->element[1]->len);
 }
 
 // The first way. It takes any library, and a thread for as long as it blocks.
 Result PopBlocking(const char* host, int port) {
   return flare::fiber::RunBlocking([&]() -> Result {
-    const Redis redis(redisConnect(host, port));
+    const Redis redis(redisConnectWithTimeout(host, port, kConnectTimeout));
     if (!redis || redis->err != 0) return Failure(redis);
-    return Element(redis, redisCommand(redis.get(), "BLPOP blocking 30"));
+    return Answer(redis, redisCommand(redis.get(), "BLPOP blocking 30"));
   });
 }
 
@@ -63,7 +67,9 @@ Result PopWaiting(const char* host, int port) {
   if (!redis || redis->err != 0) return Failure(redis);
   const auto socket = flare::io::FdWaiter::Create(redis->fd);
   if (!socket) return socket.error();
-  redisAppendCommand(redis.get(), "BLPOP waiting 0");
+  if (redisAppendCommand(redis.get(), "BLPOP waiting 0") != REDIS_OK) {
+    return Failure(redis);
+  }
   for (int sent = 0; sent == 0;) {  // The first turn waits for the connection.
     if ((*socket)->WaitUntil(POLLOUT, deadline) == 0) return late;
     if (redisBufferWrite(redis.get(), &sent) != REDIS_OK) return Failure(redis);
@@ -72,7 +78,7 @@ Result PopWaiting(const char* host, int port) {
     if (redisGetReplyFromReader(redis.get(), &reply) != REDIS_OK) {
       return Failure(redis);
     }
-    if (reply != nullptr) return Element(redis, reply);
+    if (reply != nullptr) return Answer(redis, reply);
     if ((*socket)->WaitUntil(POLLIN, deadline) == 0) return late;
     if (redisBufferRead(redis.get()) != REDIS_OK) return Failure(redis);
   }
@@ -81,26 +87,28 @@ Result PopWaiting(const char* host, int port) {
 // Sends both of them their element.
 flare::Status Push(const char* host, int port) {
   return flare::fiber::RunBlocking([&]() -> flare::Status {
-    const Redis redis(redisConnect(host, port));
+    const Redis redis(redisConnectWithTimeout(host, port, kConnectTimeout));
     if (!redis || redis->err != 0) return Failure(redis);
     for (const char* queue : {"blocking", "waiting"}) {
-      freeReplyObject(redisCommand(redis.get(), "RPUSH %s news", queue));
+      const Result pushed =
+          Answer(redis, redisCommand(redis.get(), "RPUSH %s news", queue));
+      if (!pushed) return pushed.error();
     }
-    return redis->err == 0 ? flare::Status() : Failure(redis);
+    return flare::Status();
   });
 }
 
 int Entry(int argc, char** argv) {
   if (argc != 3) return 2;
-  const char* const host = argv[1];
   const int port = std::atoi(argv[2]);
   Result blocking;
   Result waiting;
   flare::fiber::TaskGroup fibers;
-  fibers.Spawn([&] { blocking = PopBlocking(host, port); });
-  fibers.Spawn([&] { waiting = PopWaiting(host, port); });
-  fibers.Spawn([&] { return Push(host, port); });
-  (void)fibers.Wait();  // The results say as much.
+  fibers.Spawn([&] { blocking = PopBlocking(argv[1], port); });
+  fibers.Spawn([&] { waiting = PopWaiting(argv[1], port); });
+  fibers.Spawn([&] { return Push(argv[1], port); });
+  const flare::Status pushed = fibers.Wait();
+  if (!pushed.ok()) std::cout << "push: " << pushed.message() << '\n';
   for (const Result* result : {&blocking, &waiting}) {
     std::cout << (*result ? **result : result->error().message()) << '\n';
   }
