@@ -671,13 +671,14 @@ echo "${COMPREPLY[@]}" """], check=True, stdout=subprocess.PIPE, text=True)
 
 class SetupTest(unittest.TestCase):
 
-    def set_up(self, states):
+    def set_up(self, states, apt_get='exit 1'):
         """The output of tools/setup where dpkg-query says this of all
         packages."""
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in (('dpkg', 'echo amd64'), ('apt-get', 'exit 1'),
+            for name, text in (('dpkg', 'echo amd64'), ('apt-get', apt_get),
                                ('dpkg-query', f"printf '{states}'"),
-                               ('id', 'echo 0')):
+                               ('id', 'echo 0'),
+                               ('update-rc.d', 'echo "$@"')):
                 path = os.path.join(folder, name)
                 with open(path, 'w', encoding='utf-8') as file:
                     file.write(f'#!/bin/sh\n{text}\n')
@@ -701,6 +702,11 @@ class SetupTest(unittest.TestCase):
             result = self.set_up(states)
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn('apt-get update failed', result.stderr)
+
+    def test_services_do_not_start_with_the_machine(self):
+        result = self.set_up('', 'exit 0')
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn('redis-server disable\netcd disable\n', result.stderr)
 
 
 class SiteHeadersTest(unittest.TestCase):
