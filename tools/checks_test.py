@@ -496,7 +496,10 @@ class CheckDocsTest(unittest.TestCase):
         quote = '<!-- from: tools/sources.py -->\n```py\n%s```\n'
         check = check_docs.check_quotes
         self.assertEqual(list(check('x.md', quote % 'import os\n')), [])
-        self.assertEqual(len(list(check('x.md', quote % 'import so\n'))), 1)
+        for language in ('py', 'c++'):
+            other = quote.replace('```py', '```' + language)
+            self.assertEqual(
+                len(list(check('x.md', other % 'import so\n'))), 1)
         self.assertEqual(len(list(check(
             'x.md', quote.replace('sources', 'gone') % 'a\n'))), 1)
 
@@ -506,6 +509,7 @@ class CheckDocsTest(unittest.TestCase):
         code = '```cpp\nint x;\n```\n'
         self.assertEqual(check('a\n\n' + code), 1)
         self.assertEqual(check('<!-- from: a/b.cc -->\n' + code), 0)
+        self.assertEqual(check('<!-- from: a/b.cc, shorter -->\n' + code), 1)
         self.assertEqual(check('<!-- not compiled: it fails -->\n' + code), 0)
         self.assertEqual(check('```\nls\n```\n'), 0)
 
