@@ -121,7 +121,7 @@ class Namespace:
   def __init__(self, test):
     net = "10.{}.{}.".format(random.randint(128, 254), random.randint(1, 254))
     self.ours, self.address = net + "1", net + "2"
-    link = self._link = f"fl{os.getpid() % 100000}"
+    link = f"fl{os.getpid() % 100000}"
     self._process = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec sleep 600"],
         stdout=subprocess.PIPE, preexec_fn=harness.die_with_parent)
@@ -132,6 +132,10 @@ class Namespace:
     self.prefix = ("nsenter", "-t", pid, "-n")
     self._ip((), "link", "add", link, "type", "veth", "peer", "name", "there",
              "netns", pid)
+    # Before the process: connections that the server has left keep the
+    # namespace, and so the link, for minutes.
+    test.addCleanup(subprocess.run, ["ip", "link", "del", link],
+                    capture_output=True, check=False)
     self._ip((), "addr", "add", self.ours + "/30", "dev", link)
     self._ip((), "link", "set", link, "up")
     self._ip(self.prefix, "addr", "add", self.address + "/30", "dev", "there")
@@ -149,9 +153,6 @@ class Namespace:
     self._ip(self.prefix, "route", "add", "blackhole", self.ours)
 
   def _end(self):
-    # Connections that the server has left keep the namespace for minutes.
-    subprocess.run(["ip", "link", "del", self._link], capture_output=True,
-                   check=False)
     self._process.kill()
     self._process.wait()
     self._process.stdout.close()
