@@ -19,7 +19,7 @@ COMPILE_RULE = struct(
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )
 
-def compile(ctx, source, output, context, headers = [], options = []):
+def compile(ctx, source, output, context, headers = [], options = [], requirements = {}):
     """Compiles one C++ source, with the options of the command line and ctx's.
 
     Args:
@@ -29,6 +29,7 @@ def compile(ctx, source, output, context, headers = [], options = []):
       context: a compilation context, of the included headers.
       headers: files that are included beside those of `context`.
       options: more compiler options.
+      requirements: of the action, for Bazel.
     """
     toolchain = find_cpp_toolchain(ctx)
     features = cc_common.configure_features(
@@ -74,6 +75,7 @@ def compile(ctx, source, output, context, headers = [], options = []):
             context.headers,
         ]),
         outputs = [output],
+        execution_requirements = requirements,
         mnemonic = "CppCompile",
         progress_message = "Compiling " + output.short_path,
     )

@@ -17,6 +17,9 @@ def _precompiled_headers_impl(ctx):
         compiled,
         cc_common.create_compilation_context(),
         options = ["-x", "c++-header"],
+        # Clang's name files by absolute paths, which another checkout with the
+        # same disk cache hasn't.
+        requirements = {"no-cache": "1"},
     )
     return [CcInfo(compilation_context = cc_common.create_compilation_context(
         headers = depset([header, compiled]),
