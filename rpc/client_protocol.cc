@@ -10,11 +10,12 @@ void InboundResponse::Clear() {
   description = {};
   compression = CompressionAlgorithm::kNone;
   attachment_compressed = false;
+  last_on_connection = false;
+  is_notice = false;
+  unreadable = false;
   body.Clear();
   attachment.Clear();
   metadata.reset();
-  last_on_connection = false;
-  is_notice = false;
   wire_size = 0;
   wire.Clear();
   ClearKeeping(&scratch);

@@ -48,16 +48,18 @@ struct InboundResponse {
   std::string_view description;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
-  Buffer body;  // as received; a message only if status is 0, or
-                // ProtocolTraits::failures_have_messages
-  Buffer attachment;
-  std::unique_ptr<Metadata> metadata;  // null: none; of failures, too
   // The peer will close the connection after this response: send no more.
   bool last_on_connection = false;
   // No reply, but a message of the protocol's own, such as a heartbeat. `body`,
   // if not empty, is the whole answer to be sent. The id is 0.
   bool is_notice = false;
-  std::size_t wire_size = 0;  // valid after Cut
+  // `status` isn't the server's, but says why the reply can't be read.
+  bool unreadable = false;
+  Buffer body;  // as received; a message only if status is 0, or
+                // ProtocolTraits::failures_have_messages
+  Buffer attachment;
+  std::unique_ptr<Metadata> metadata;  // null: none; of failures, too
+  std::size_t wire_size = 0;           // valid after Cut
 
   // For the protocol's own use.
   Buffer wire;

@@ -19,6 +19,7 @@ TEST(InboundResponseTest, ClearMakesItNew) {
   response.wire = CreateBufferSlow("w");
   response.last_on_connection = true;
   response.is_notice = true;
+  response.unreadable = true;
   response.wire_size = response.meta_size = response.body_size = 3;
   response.Clear();
   EXPECT_EQ(response.correlation_id, 0u);
@@ -31,6 +32,7 @@ TEST(InboundResponseTest, ClearMakesItNew) {
   EXPECT_TRUE(response.wire.empty());
   EXPECT_FALSE(response.last_on_connection);
   EXPECT_FALSE(response.is_notice);
+  EXPECT_FALSE(response.unreadable);
   EXPECT_EQ(response.wire_size + response.meta_size + response.body_size, 0u);
 }
 

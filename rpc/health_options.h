@@ -26,16 +26,18 @@ struct HealthOptions {
   bool enabled = true;
 
   // So many calls fail, and none is answered in between: by time-outs, broken
-  // connections, malformed replies or refusals of a server that is out of
-  // service. Calls that fail together, as their connection breaks, count as
-  // one. Refusals of an overloaded server don't count, nor do failures that a
-  // service reports. 0: not a reason.
+  // connections, replies that can't be read or refusals of a server that is out
+  // of service. Calls that fail together, as their connection breaks, count as
+  // one. Refusals of an overloaded server don't count, nor do other failures
+  // that a server reports. Unless all are time-outs, the server must have
+  // failed three times the share of calls that the others have, as below, in
+  // the current and the latest interval. 0: not a reason.
   std::size_t consecutive_failures = 5;
   // This share of a server's calls fails by any of these, or by refusals of an
   // overloaded server, and that is three times the share of the other servers.
-  // Failures that a service reports don't count. Shares are compared
-  // once in an `interval`, but not before some server has had `min_calls`
-  // calls; those of servers with fewer calls say nothing. 0: not a reason.
+  // Other failures that a server reports don't count. Shares are compared once
+  // in an `interval`, but not before some server has had `min_calls` calls;
+  // those of servers with fewer calls say nothing. 0: not a reason.
   double error_rate = 0.05;
   std::size_t min_calls = 50;
   // A call is slow if it takes so many times the median of the servers' means,

@@ -29,6 +29,17 @@ constexpr std::int64_t kReviewsPerInterval = 10;
 constexpr double kMostAreSlow = 0.5;
 constexpr double kFewAreSlow = 0.1;
 
+double FailureRate(const BackendState::Window& window) {
+  return static_cast<double>(window.failures) /
+         static_cast<double>(std::max<std::uint64_t>(1, window.calls));
+}
+
+// Where nothing is known of the others, any rate is more.
+bool FailsMore(const BackendState::Window& own,
+               const BackendState::Window& others) {
+  return FailureRate(own) >= kTimesOthers * FailureRate(others);
+}
+
 // The lower one of two in the middle: with two servers, of which one is slow,
 // it is the other one.
 template <class T>
@@ -100,6 +111,10 @@ void BackendGroup::End(BackendState* state, Verdict verdict,
 void BackendGroup::FailedInRow(BackendState* state, Verdict latest,
                                std::int64_t now_ns) {
   ScopedLock guard(mutex_);
+  // If all fail alike, it is for a cause that they share, and each ejection
+  // would leave more work to the others. Rows of time-outs alone need no
+  // comparison: each makes a caller wait.
+  if (state->row_has_errors() && !FailsMoreThanOthers(state)) return;
   TryToEject(state,
              latest == Verdict::kSilent ? EjectionReason::kSilent
                                         : EjectionReason::kErrors,
@@ -170,8 +185,19 @@ std::size_t BackendGroup::MinCalls(const BackendState& state) const {
              : options_.min_calls;
 }
 
+// Lately. It may be of an older list.
+bool BackendGroup::FailsMoreThanOthers(const BackendState* state) const {
+  BackendState::Window others;
+  for (const Member& member : members_) {
+    if (member.state.get() == state) continue;
+    const BackendState::Window window = member.state->recent();
+    others.calls += window.calls;
+    others.failures += window.failures;
+  }
+  return FailsMore(state->recent(), others);
+}
+
 void BackendGroup::ReviewErrors(std::int64_t now_ns) {
-  if (options_.error_rate <= 0) return;
   std::vector<BackendState::Window> windows;
   bool enough = false;
   for (const Member& member : members_) {
@@ -181,11 +207,11 @@ void BackendGroup::ReviewErrors(std::int64_t now_ns) {
   if (!enough) return;
   errors_due_ns_ = now_ns + options_.interval.count();
   for (const Member& member : members_) member.state->CloseWindow();
-  std::uint64_t calls = 0;
-  std::uint64_t failures = 0;
+  if (options_.error_rate <= 0) return;
+  BackendState::Window all;
   for (const BackendState::Window& window : windows) {
-    calls += window.calls;
-    failures += window.failures;
+    all.calls += window.calls;
+    all.failures += window.failures;
   }
   for (std::size_t i = 0; i != windows.size(); ++i) {
     const BackendState::Window& own = windows[i];
@@ -194,12 +220,8 @@ void BackendGroup::ReviewErrors(std::int64_t now_ns) {
         own.failures < kFewFailures) {
       continue;
     }
-    const double rate =
-        static_cast<double>(own.failures) / static_cast<double>(own.calls);
-    const double others =
-        static_cast<double>(failures - own.failures) /
-        static_cast<double>(std::max<std::uint64_t>(1, calls - own.calls));
-    if (rate >= options_.error_rate && rate >= kTimesOthers * others) {
+    if (FailureRate(own) >= options_.error_rate &&
+        FailsMore(own, {all.calls - own.calls, all.failures - own.failures})) {
       TryToEject(state, EjectionReason::kErrors, now_ns);
     }
   }

@@ -69,6 +69,8 @@ class BackendGroup {
   void ProbeEnded(BackendState* state, Verdict verdict, bool slow,
                   std::int64_t now_ns);
   void Readmit(BackendState* state, std::int64_t now_ns) FLARE_REQUIRES(mutex_);
+  bool FailsMoreThanOthers(const BackendState* state) const
+      FLARE_REQUIRES(mutex_);
   void ReviewErrors(std::int64_t now_ns) FLARE_REQUIRES(mutex_);
   std::size_t MinCalls(const BackendState& state) const;
   void ReviewLatencies(std::int64_t now_ns) FLARE_REQUIRES(mutex_);

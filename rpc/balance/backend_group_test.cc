@@ -131,6 +131,82 @@ TEST_F(BackendGroupTest, RefusalsInARowAreNoReason) {
   EXPECT_TRUE(Ejected(two[0]));
 }
 
+// By a fault of their common database, or of the client's own network.
+TEST_F(BackendGroupTest, FailuresInARowOfAllAreNoReason) {
+  const Backends five = group_.Update(MakePeers(0, 5));
+  const auto round = [&](Verdict others) {
+    Pass(10);
+    for (const Backend& backend : five) {
+      Call(backend, &backend == &five[3] ? Verdict::kFailed : others);
+    }
+    group_.Review(now_);
+  };
+  for (const Backend& backend : five) Calls(100, backend, Verdict::kAnswered);
+  // For longer than a window lasts.
+  for (int i = 0; i != 300; ++i) {
+    round(i % 20 == 19 ? Verdict::kSilent : Verdict::kFailed);
+    EXPECT_EQ(group_.ejected(), 0);
+  }
+  // The others are well again.
+  for (int i = 0; i != 300; ++i) round(Verdict::kAnswered);
+  EXPECT_EQ(group_.ejected(), 1);
+  EXPECT_TRUE(Ejected(five[3]));
+}
+
+// Calls that failed before the current window began still count.
+TEST_F(BackendGroupTest, ARowIsComparedWithTheLastWindow) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  for (int i = 0; i != 60; ++i) {
+    Pass(10);
+    for (const Backend& backend : two) Call(backend, Verdict::kFailed);
+  }
+  group_.Review(now_);
+  ASSERT_EQ(two[1].state()->window().calls, 0);
+  Pass(10);
+  Call(two[0], Verdict::kFailed);
+  EXPECT_EQ(group_.ejected(), 0);
+}
+
+// Also where shares of errors are no reason.
+TEST_F(BackendGroupTest, ARowIsComparedWithWhatIsRecent) {
+  options_.error_rate = 0;
+  BackendGroup group(options_);
+  const Backends two = group.Update(MakePeers(0, 2));
+  const auto calls = [&](int count, const Backend& backend, Verdict verdict) {
+    for (int i = 0; i != count; ++i) {
+      Pass(10);
+      backend.state()->Begin();
+      group.End(backend.state(), verdict, kNsPerMs, now_, /*probe=*/false);
+    }
+  };
+  calls(100, two[1], Verdict::kRefused);
+  calls(1000, two[0], Verdict::kAnswered);
+  group.Review(now_);
+  for (int i = 0; i != 2; ++i) {
+    calls(100, two[1], Verdict::kAnswered);
+    group.Review(now_);
+  }
+  calls(5, two[0], Verdict::kFailed);
+  EXPECT_TRUE(Ejected(two[0]));
+}
+
+// With the row its failures are forgotten, that of a call that began before one
+// of them counts in the next.
+TEST_F(BackendGroupTest, ALongCallCountsInANewRow) {
+  const Backends two = group_.Update(MakePeers(0, 2));
+  const auto fail = [&](std::int64_t ms) {
+    Pass(10);
+    Call(two[0], Verdict::kFailed, ms);
+  };
+  fail(1);
+  Call(two[0], Verdict::kAnswered);
+  fail(1000);
+  for (int i = 0; i != 3; ++i) fail(1);
+  EXPECT_FALSE(Ejected(two[0]));
+  fail(1);
+  EXPECT_TRUE(Ejected(two[0]));
+}
+
 TEST_F(BackendGroupTest, EjectsNoMoreThanAShare) {
   const Backends five = group_.Update(MakePeers(0, 5));
   for (const Backend& backend : five) Calls(20, backend, Verdict::kSilent);

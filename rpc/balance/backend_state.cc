@@ -18,6 +18,7 @@
 #include "flare/rpc/balance/backend_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "flare/base/clock.h"
 
@@ -90,9 +91,7 @@ std::size_t BackendState::End(Verdict verdict, std::int64_t latency_ns,
   if (verdict == Verdict::kAnswered) {
     latency_sum_ns_.fetch_add(static_cast<std::uint64_t>(latency_ns),
                               std::memory_order_relaxed);
-    if (failed_in_row_.load(std::memory_order_relaxed) != 0) {
-      failed_in_row_.store(0, std::memory_order_relaxed);
-    }
+    if (failed_in_row_.load(std::memory_order_relaxed) != 0) EndRow();
     NoteLatency(latency_ns, now_ns, /*only_if_longer=*/false);
     return 0;
   }
@@ -105,6 +104,13 @@ std::size_t BackendState::End(Verdict verdict, std::int64_t latency_ns,
     return 0;
   }
   return failed_in_row_.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// A failure that begins the next row meanwhile may lose its time. Then another
+// call that failed with it counts, too.
+void BackendState::EndRow() {
+  failed_in_row_.store(0, std::memory_order_relaxed);
+  failed_at_ns_.store(0, std::memory_order_relaxed);
 }
 
 // Whether the call was under way when the one before it failed: a connection
@@ -151,7 +157,7 @@ std::int64_t BackendState::DecayedLatencyNs(std::int64_t now_ns) const {
 void BackendState::Eject(EjectionReason reason, std::int64_t retry_at_ns) {
   retry_at_ns_.store(retry_at_ns, std::memory_order_relaxed);
   reason_.store(reason, std::memory_order_relaxed);
-  failed_in_row_.store(0, std::memory_order_relaxed);
+  EndRow();
   mode_.store(Mode::kEjected, std::memory_order_relaxed);
   CloseWindow();
   ejections_.fetch_add(1, std::memory_order_relaxed);
@@ -159,7 +165,7 @@ void BackendState::Eject(EjectionReason reason, std::int64_t retry_at_ns) {
 
 void BackendState::Recover(std::int64_t now_ns) {
   recovered_at_ns_.store(now_ns, std::memory_order_relaxed);
-  failed_in_row_.store(0, std::memory_order_relaxed);
+  EndRow();
   reason_.store(EjectionReason::kNone, std::memory_order_relaxed);
   // It begins anew: its latency before the ejection would keep a balancer that
   // looks at latencies away.
@@ -178,11 +184,13 @@ void BackendState::AllowProbe(std::int64_t now_ns) {
   }
 }
 
-BackendState::Window BackendState::window() const {
-  return {calls() - closed_.calls, failures() - closed_.failures};
+BackendState::Window BackendState::Since(const Window& then) const {
+  return {calls() - then.calls, failures() - then.failures};
 }
 
-void BackendState::CloseWindow() { closed_ = {calls(), failures()}; }
+void BackendState::CloseWindow() {
+  closed_before_ = std::exchange(closed_, {calls(), failures()});
+}
 
 CallTotals BackendState::totals() const {
   const std::uint64_t streams = streams_.load(std::memory_order_relaxed);

@@ -91,14 +91,20 @@ class alignas(64) BackendState {
   // An ejected server shows signs of life: the next call is a probe.
   void AllowProbe(std::int64_t now_ns);
 
-  // Calls that have ended since the last window.
   struct Window {
     std::uint64_t calls = 0;
     std::uint64_t failures = 0;
   };
-  Window window() const;
+  // Calls that have ended since the last window.
+  Window window() const { return Since(closed_); }
+  // Calls of the last window and of the current one.
+  Window recent() const { return Since(closed_before_); }
   void CloseWindow();
   CallTotals totals() const;
+  // Calls have failed in a row, and not by time-outs alone.
+  bool row_has_errors() const {
+    return failed_at_ns_.load(std::memory_order_relaxed) != 0;
+  }
 
   Mode mode() const { return mode_.load(std::memory_order_relaxed); }
   EjectionReason reason() const {
@@ -124,6 +130,8 @@ class alignas(64) BackendState {
  private:
   Admission AdmitSlowly(std::uint64_t random, std::int64_t slow_start_ns);
   bool FailedWithAnother(std::int64_t latency_ns, std::int64_t now_ns);
+  void EndRow();
+  Window Since(const Window& then) const;
   void NoteLatency(std::int64_t latency_ns, std::int64_t now_ns,
                    bool only_if_longer);
 
@@ -137,7 +145,8 @@ class alignas(64) BackendState {
   std::atomic<std::int64_t> recovered_at_ns_{0};
   // Written by the ends of calls.
   std::atomic<std::uint32_t> failed_in_row_{0};
-  std::atomic<std::int64_t> failed_at_ns_{0};  // The latest of the row.
+  // The latest kFailed of the row; 0: none.
+  std::atomic<std::int64_t> failed_at_ns_{0};
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<std::uint64_t> slow_{0};
@@ -145,7 +154,9 @@ class alignas(64) BackendState {
   std::atomic<std::uint64_t> neutral_{0};  // They aren't among calls_.
   std::atomic<std::uint32_t> streams_{0};
   std::atomic<std::uint64_t> ejections_{0};
-  Window closed_;  // The group's, under its lock.
+  // When windows were closed; the group's, under its lock.
+  Window closed_;
+  Window closed_before_;
 };
 
 }  // namespace flare::rpc

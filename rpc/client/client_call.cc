@@ -323,9 +323,19 @@ void ClientCall::EndCounted() {
   const bool refused_here = outcome_ == Outcome::kFailed &&
                             controller_->error_code_ == STATUS_UNAUTHENTICATED;
   Route::End(
-      &choice_, controller_->error_code_,
-      outcome_ == Outcome::kTimer && sent_ns != 0 && !controller_->ends_early_,
+      &choice_, controller_->error_code_, EndingOf(sent_ns != 0),
       refused_here ? -1 : std::max<std::int64_t>(0, ended_ns - began_ns));
+}
+
+Route::Ending ClientCall::EndingOf(bool sent) const {
+  if (outcome_ == Outcome::kReply) {
+    return unreadable_ && controller_->error_code_ != STATUS_SUCCESS
+               ? Route::Ending::kUnreadable
+               : Route::Ending::kReply;
+  }
+  return outcome_ == Outcome::kTimer && sent && !controller_->ends_early_
+             ? Route::Ending::kSilent
+             : Route::Ending::kOther;
 }
 
 // The protocol may tell the server that nobody waits for the reply.
@@ -381,6 +391,7 @@ void ClientCall::Evaluate() {
     EvaluateOutcome();
   } catch (const std::bad_alloc&) {
     failure_ = flare::Status(STATUS_FAILED);
+    unreadable_ = false;
     controller_->error_code_ = failure_.code();
     if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
       response_->Clear();

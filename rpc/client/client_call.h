@@ -123,6 +123,7 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   bool WaitsForReady() const;
   [[gnu::cold, gnu::noinline]] void AbandonRequest();
   [[gnu::noinline]] void EndCounted();
+  Route::Ending EndingOf(bool sent) const;
   std::int64_t Patience() const;
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);
@@ -188,7 +189,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   // body_ and attachment_ are kept, though this may be the last attempt: the
   // connection isn't established, and another one may be needed.
   bool kept_ : 1 = false;
-  bool turned_away_ : 1 = false;           // See TakeBack().
+  bool turned_away_ : 1 = false;  // See TakeBack().
+  // The reply with which the call fails can't be read.
+  bool unreadable_ : 1 = false;
   std::atomic<std::uint32_t> holders_{0};  // The attempt's.
   std::uint32_t id_ = 0;
   std::uint16_t attempts_left_ = 0;

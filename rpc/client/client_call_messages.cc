@@ -177,6 +177,7 @@ flare::Status ClientCall::ReadReply() {
   flare::Status status = ReadAttachment();
   if (status.ok()) status = ReadBody();
   if (!status.ok()) {
+    unreadable_ = true;
     // Nothing is left of a reply that can't be read in full.
     if (!controller_->accept_raw_response_) response_->Clear();
     if (controller_->bytes_ != nullptr) {
@@ -190,6 +191,7 @@ flare::Status ClientCall::ReadReply() {
 // itself.
 flare::Status ClientCall::ReadFailure() {
   const InboundResponse& reply = *inbound_;
+  unreadable_ = reply.unreadable;
   if (connection_->protocol().traits().failures_have_messages) {
     if (!reply.attachment.empty()) (void)ReadAttachment();
     if (!reply.body.empty()) (void)ReadBody();

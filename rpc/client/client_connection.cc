@@ -203,9 +203,13 @@ bool ClientConnection::TakeReplies(Buffer& in, std::size_t* need,
       case CutResult::kError:
         return false;
     }
-    if (protocol_->Parse(incoming_) == ParseResult::kClose) {
-      error->assign(incoming_->description);
-      return false;
+    const ParseResult parsed = protocol_->Parse(incoming_);
+    if (parsed != ParseResult::kOk) [[unlikely]] {
+      if (parsed == ParseResult::kClose) {
+        error->assign(incoming_->description);
+        return false;
+      }
+      incoming_->unreadable = true;
     }
     if (!Dispatch(now, error, ready)) return false;
   }

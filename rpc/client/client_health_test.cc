@@ -30,13 +30,16 @@ struct HeldServer {
     service.on_call = [this](TestCall call) {
       ++calls;
       if (hold) go.Wait();
-      FlexibleService::Echo(call);
+      if (fails_with == 0) return FlexibleService::Echo(call);
+      call.controller->SetFailed(fails_with, "as the test says");
+      call.done->Run();
     };
     Server::Options options;
     options.max_request_queueing_delay = std::chrono::nanoseconds(0);
     server = std::make_unique<Server>(options);
     server->AddService(&service);
-    server->AddProtocols({"flare"});
+    server->AddProtocols(
+        {"flare", "http+pb", "grpc", "baidu-std", "trpc", "bolt"});
     server->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
     EXPECT_TRUE(server->Start()) << server->error().ToString();
   }
@@ -49,6 +52,7 @@ struct HeldServer {
   std::string address() const { return server->endpoint().ToString(); }
 
   std::atomic<bool> hold{false};
+  std::atomic<int> fails_with{0};
   std::atomic<int> calls{0};
   fiber::Event go;
   FlexibleService service;
@@ -176,6 +180,79 @@ TEST_F(ClientHealthTest, AServerThatAnswersAgainGetsItsCallsBack) {
   EXPECT_TRUE(
       fiber::testing::Eventually([&] { return held.calls >= calls + 500; }));
   EndLoad();
+}
+
+// As it says that a request is no good, or that a third server is gone.
+TEST_F(ClientHealthTest, AServerThatRepliesIsWell) {
+  for (const std::string protocol :
+       {"flare", "http+pb", "grpc", "baidu-std", "trpc", "bolt"}) {
+    for (const int code : {STATUS_MALFORMED_DATA, STATUS_IO_ERROR}) {
+      HeldServer good, failing;
+      failing.fails_with = code;
+      RpcChannel channel(
+          protocol + "://" + good.address() + "," + failing.address(),
+          {.override_nslb = "list+rr"});
+      for (int i = 0; i != 60; ++i) {
+        TestedCall call;
+        call.Start(&channel)->Await();
+      }
+      EXPECT_GE(failing.calls, 25) << protocol << ", status " << code;
+    }
+  }
+}
+
+// A server whose replies `reply` sends gets few calls, beside a good one.
+class ClientReplyTest : public ClientHealthTest {
+ protected:
+  void ExpectEjection(const std::string& protocol,
+                      void (*reply)(RawPeer* peer)) {
+    FLAGS_flare_rpc_client_max_connections_per_server = 1;
+    HeldServer good;
+    RawServer bad;
+    RpcChannel channel(
+        protocol + "://" + good.address() + "," + bad.endpoint().ToString(),
+        {.maximum_packet_size = 1000, .override_nslb = "list+rr"});
+    std::unique_ptr<RawPeer> peer;
+    int failed = 0;
+    for (int i = 0; i != 60; ++i) {
+      TestedCall call;
+      call.Start(&channel);
+      EXPECT_TRUE(fiber::testing::Eventually([&] {
+        if (peer == nullptr && bad.HasVisitor()) peer = bad.Accept();
+        return call.HasEnded() || (peer != nullptr && peer->HasInput());
+      }));
+      if (!call.HasEnded()) reply(peer.get());
+      const int status = call.Await();
+      failed += status == STATUS_MALFORMED_DATA;
+      EXPECT_TRUE(status == 0 || status == STATUS_MALFORMED_DATA) << status;
+    }
+    EXPECT_GE(failed, 5);
+    EXPECT_LE(failed, 10);  // With probes, if the machine is slow.
+  }
+};
+
+TEST_F(ClientReplyTest, AMessageThatCannotBeRead) {
+  ExpectEjection("flare", [](RawPeer* peer) {
+    OutboundResponse response;
+    response.body = CreateBufferSlow("\xff");
+    peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
+  });
+}
+
+TEST_F(ClientReplyTest, AReplyThatIsTooLarge) {
+  ExpectEjection("flare", [](RawPeer* peer) {
+    peer->Reply(peer->ReadRequest()->id, std::string(2000, 'x'));
+  });
+}
+
+TEST_F(ClientReplyTest, AnHttpResponseThatCannotBeRead) {
+  ExpectEjection("http+pb", [](RawPeer* peer) {
+    const std::string request = peer->ReadUntil("ping");
+    const std::size_t at = request.find("Rpc-SeqNo: ");
+    peer->Send("HTTP/1.1 503 Busy\r\n" +
+               request.substr(at, request.find('\n', at) + 1 - at) +
+               "Content-Length: 0\r\n\r\n");
+  });
 }
 
 // A balancer of one's own sees servers, and how calls end.

@@ -139,7 +139,7 @@ Expected<ClientConnection*, flare::Status> Route::Acquire(
     const std::uint64_t* key, Choice* choice) noexcept {
   // The connection that it had got couldn't take it.
   if (choice->counted()) [[unlikely]]
-    End(choice, STATUS_FAILED, false, -1);
+    End(choice, STATUS_FAILED, Ending::kOther, -1);
   try {
     return WithTable([&](Table& table) {
       return AcquireFrom(table, kind, preferred, patience_ns, key, choice);
@@ -388,7 +388,7 @@ Expected<ClientConnection*, flare::Status> Route::AcquireFrom(
   auto connection = set->Acquire(preferred, patience, kind);
   if (table.picker != nullptr) [[unlikely]] {
     Count(table, choice);
-    if (!connection) End(choice, connection.error().code(), false, -1);
+    if (!connection) End(choice, connection.error().code(), Ending::kOther, -1);
   }
   return connection;
 }
@@ -434,8 +434,9 @@ ChannelServerState DescribeServer(const Backend& backend, bool hopeful,
 
 // Connections have a back-off of their own, so failures to connect say nothing
 // here. Nor do acts of the caller's side.
-Verdict Judge(int status, bool silent, bool from_service) {
-  if (silent) return Verdict::kSilent;
+Verdict Judge(int status, Route::Ending ending, bool from_service) {
+  if (ending == Route::Ending::kSilent) return Verdict::kSilent;
+  if (ending == Route::Ending::kUnreadable) return Verdict::kFailed;
   if (from_service) return Verdict::kAnswered;
   switch (status) {
     case STATUS_FAIL_TO_CONNECT:
@@ -448,10 +449,13 @@ Verdict Judge(int status, bool silent, bool from_service) {
       return Verdict::kNeutral;
     case STATUS_OVERLOADED:
       return Verdict::kRefused;
-    case STATUS_IO_ERROR:
     case STATUS_OUT_OF_SERVICE:
-    case STATUS_MALFORMED_DATA:
       return Verdict::kFailed;
+    case STATUS_IO_ERROR:
+    case STATUS_MALFORMED_DATA:
+      // As a reply's own they tell of the request, or of another server.
+      return ending == Route::Ending::kReply ? Verdict::kAnswered
+                                             : Verdict::kFailed;
     default:
       return Verdict::kAnswered;
   }
@@ -459,7 +463,7 @@ Verdict Judge(int status, bool silent, bool from_service) {
 
 }  // namespace
 
-void Route::End(Choice* choice, int status, bool silent,
+void Route::End(Choice* choice, int status, Ending ending,
                 std::int64_t latency_ns) noexcept {
   const RefPtr<Table> table(adopt_ref, std::exchange(choice->table, nullptr));
   const std::int64_t now = NowNs();
@@ -469,7 +473,7 @@ void Route::End(Choice* choice, int status, bool silent,
   group.End(state,
             latency_ns < 0
                 ? Verdict::kNeutral
-                : Judge(status, silent, table->is_from_service(status)),
+                : Judge(status, ending, table->is_from_service(status)),
             latency_ns, now, choice->probe != 0);
   choice->probe = 0;
   if (table->observes) {

@@ -80,10 +80,17 @@ class Route final : public RefCounted<Route>, private ListedChannel {
                                                      const std::uint64_t* key,
                                                      Choice* choice) noexcept;
 
+  // How a call has ended.
+  enum class Ending : std::uint8_t {
+    kReply,       // Its status is the server's own.
+    kUnreadable,  // By a reply that can't be read.
+    kSilent,      // By the caller's deadline.
+    kOther,       // As its status says.
+  };
   // The call on the server of `choice`, which is counted, has ended with
-  // `status`. `silent`: by the caller's deadline. A latency below 0 says that
-  // nothing is known of the server by it. The route may be gone.
-  [[gnu::noinline]] static void End(Choice* choice, int status, bool silent,
+  // `status`. A latency below 0 says that nothing is known of the server by it.
+  // The route may be gone.
+  [[gnu::noinline]] static void End(Choice* choice, int status, Ending ending,
                                     std::int64_t latency_ns) noexcept;
 
   // Acquires one for a stream: a shared connection, if the server has shown

@@ -76,7 +76,9 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   // ends, is the service's affair.
   const auto release = [connection, choice] {
     Route::Choice counted = choice;
-    if (counted.counted()) Route::End(&counted, STATUS_SUCCESS, false, -1);
+    if (counted.counted()) {
+      Route::End(&counted, STATUS_SUCCESS, Route::Ending::kOther, -1);
+    }
     connection->CloseIfThrough();
     connection->Release(/*clean=*/false);
   };

@@ -121,6 +121,7 @@ struct Got {
   std::unique_ptr<Metadata> metadata;
   bool notice;
   bool last;
+  bool unreadable;
 };
 
 class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
@@ -187,7 +188,7 @@ class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
                      std::string(response.description),
                      FlattenSlow(response.body), response.compression,
                      std::move(response.metadata), response.is_notice,
-                     response.last_on_connection});
+                     response.last_on_connection, response.unreadable});
     }
   }
 
@@ -388,6 +389,7 @@ TEST_F(GrpcClientProtocolTest, OurServersSayExactStatuses) {
   Exchange();
   ASSERT_EQ(got.size(), 1u);
   EXPECT_EQ(got[0].status, 4711);
+  EXPECT_FALSE(got[0].unreadable);
 }
 
 TEST_F(GrpcClientProtocolTest, ResponsesOfOtherServersAreFailures) {
@@ -438,6 +440,7 @@ TEST_F(GrpcClientProtocolTest, TwoMessagesInReplyAreAFailure) {
   server->Message(stream(), "c");
   Exchange();
   ASSERT_EQ(got.size(), 1u);
+  EXPECT_TRUE(got[0].unreadable);
   EXPECT_EQ(GrpcFromStatus(got[0].status), GrpcCode::kInternal);
   EXPECT_TRUE(stream()->closed);
 }

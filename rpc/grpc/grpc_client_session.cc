@@ -76,6 +76,7 @@ struct GrpcClientSession::Event {
     kEnd,
     kReset,
     kReply,
+    kUnreadable,  // A reply, whose `status` is our own.
     kNotice
   };
 
@@ -488,11 +489,11 @@ flare::Status GrpcClientSession::OutcomeOf(const Call& call) {
 
 void GrpcClientSession::FailAndReset(Call* call, flare::Status why) {
   call->output_ended = true;
-  End(call, std::move(why));
+  End(call, std::move(why), /*unreadable=*/true);
   session_.SendReset(call, Http2Error::kCancel);
 }
 
-void GrpcClientSession::End(Call* call, flare::Status status) {
+void GrpcClientSession::End(Call* call, flare::Status status, bool unreadable) {
   if (std::exchange(call->ended, true)) return;
   if (call->streams()) {
     events_.push_back({.kind = Event::Kind::kEnd,
@@ -501,14 +502,16 @@ void GrpcClientSession::End(Call* call, flare::Status status) {
     return;
   }
   unary_.erase(call->correlation_id);  // [GC5]
-  Event event{.kind = Event::Kind::kReply,
-              .status = std::move(status),
-              .metadata = std::move(call->taken_metadata),
-              .correlation_id = call->correlation_id};
+  Event event{
+      .kind = unreadable ? Event::Kind::kUnreadable : Event::Kind::kReply,
+      .status = std::move(status),
+      .metadata = std::move(call->taken_metadata),
+      .correlation_id = call->correlation_id};
   if (event.status.ok()) {
     event.message = std::move(call->reply.body);
     if (call->reply.compressed) {
       if (!call->encoding || !IsCompressed(*call->encoding)) {
+        event.kind = Event::Kind::kUnreadable;
         event.status = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
                                      "grpc: a message that is compressed by "
                                      "no known grpc-encoding");
@@ -605,6 +608,7 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
   }
   for (Event& event : telling_) {
     if (event.kind == Event::Kind::kReply ||
+        event.kind == Event::Kind::kUnreadable ||
         event.kind == Event::Kind::kNotice) {
       replies_.push_back(std::move(event));
     } else {
@@ -634,6 +638,7 @@ void GrpcClientSession::Tell(Event&& event) const {
     case Event::Kind::kReset:
       return receiver->OnReset(event.status);
     case Event::Kind::kReply:
+    case Event::Kind::kUnreadable:
     case Event::Kind::kNotice:
       return;
   }
@@ -646,10 +651,11 @@ bool GrpcClientSession::TakeReply(InboundResponse* response) {
     replies_.clear();
     next_reply_ = 0;
   }
-  if (event.kind == Event::Kind::kNotice) {
-    response->is_notice = true;
-    response->last_on_connection = true;
-    return true;
+  if (event.kind != Event::Kind::kReply) [[unlikely]] {
+    response->is_notice = event.kind == Event::Kind::kNotice;
+    response->last_on_connection = response->is_notice;
+    if (response->is_notice) return true;
+    response->unreadable = true;
   }
   response->correlation_id = event.correlation_id;
   response->status = event.status.code();

@@ -155,7 +155,9 @@ class GrpcClientSession final : private Http2Handler {
   void ResetAnswered() FLARE_REQUIRES(lock_);
   void FailAndReset(Call* call, flare::Status why) FLARE_REQUIRES(lock_);
   // Hands the outcome out, once.
-  void End(Call* call, flare::Status status) FLARE_REQUIRES(lock_);
+  // `unreadable`: by a reply, of which `status` says why.
+  void End(Call* call, flare::Status status, bool unreadable = false)
+      FLARE_REQUIRES(lock_);
   static flare::Status OutcomeOf(const Call& call);
   bool Flush() FLARE_REQUIRES(lock_);
   void Tell(Event&& event) const;

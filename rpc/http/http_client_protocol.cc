@@ -45,6 +45,12 @@ void FailCall(int status, std::string_view why, InboundResponse* response) {
   response->description = response->scratch;
 }
 
+// The reply can't be read.
+void RefuseReply(std::string_view why, InboundResponse* response) {
+  FailCall(STATUS_MALFORMED_DATA, why, response);
+  response->unreadable = true;
+}
+
 class HttpClientProtocol : public ClientProtocol {
  public:
   HttpClientProtocol(PayloadFormat format, const Limits& limits,
@@ -76,8 +82,7 @@ class HttpClientProtocol : public ClientProtocol {
   }
   // Cut has done it all.
   ParseResult Parse(InboundResponse* response) const override {
-    return response->status == STATUS_MALFORMED_DATA ? ParseResult::kReject
-                                                     : ParseResult::kOk;
+    return response->unreadable ? ParseResult::kReject : ParseResult::kOk;
   }
 
   bool has_streams() const override { return true; }
@@ -150,7 +155,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
   }
   if (!FillResponse(head, response, error)) return CutResult::kError;
   if (reader_.too_large()) {
-    FailCall(STATUS_MALFORMED_DATA, reader_.TooLarge(), response);
+    RefuseReply(reader_.TooLarge(), response);
   }
   response->wire_size = static_cast<std::size_t>(reader_.size());
   reader_.Take(in, &response->body);
@@ -175,7 +180,7 @@ bool HttpClientProtocol::FillResponse(const HttpHead& head,
     const std::string why =
         ReadMetadata(head.fields, metadata_limits_, &response->metadata);
     if (!why.empty()) {
-      FailCall(STATUS_MALFORMED_DATA, why, response);
+      RefuseReply(why, response);
       return true;
     }
   }
@@ -190,25 +195,23 @@ void HttpClientProtocol::FillOutcome(const HttpHead& head,
                                      InboundResponse* response) {
   if (head.rpc_error_code.data() == nullptr) {
     if (head.status == 200) {
-      return FailCall(
-          STATUS_MALFORMED_DATA,
+      return RefuseReply(
           head.encoded ? kEncoded : "a stream in response to a single call",
           response);
     }
-    return FailCall(STATUS_MALFORMED_DATA,
-                    "HTTP status " + std::to_string(head.status) + " (" +
-                        std::string(head.reason) + ") without Rpc-Error-Code",
-                    response);
+    return RefuseReply("HTTP status " + std::to_string(head.status) + " (" +
+                           std::string(head.reason) +
+                           ") without Rpc-Error-Code",
+                       response);
   }
   const auto code = TryParse<int>(head.rpc_error_code);
   if (!code || (*code == STATUS_SUCCESS && head.status != 200)) {
-    return FailCall(STATUS_MALFORMED_DATA,
-                    "a failure whose Rpc-Error-Code isn't one", response);
+    return RefuseReply("a failure whose Rpc-Error-Code isn't one", response);
   }
   if (*code != STATUS_SUCCESS) {
     FailCall(*code, head.rpc_error_reason, response);
   } else if (head.encoded) {
-    FailCall(STATUS_MALFORMED_DATA, kEncoded, response);
+    RefuseReply(kEncoded, response);
   }
 }
 

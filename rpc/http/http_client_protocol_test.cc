@@ -370,6 +370,15 @@ TEST_F(HttpClient, ASuccessfulStatusCanCarryAFailure) {
   EXPECT_TRUE(response.body.empty());
 }
 
+TEST_F(HttpClient, AServersOwnMalformedDataIsReadable) {
+  InboundResponse response;
+  ASSERT_EQ(Read("HTTP/1.1 500 No\r\nRpc-SeqNo: 1\r\nRpc-Error-Code: 102\r\n"
+                 "Content-Length: 0\r\n\r\n",
+                 &response),
+            ParseResult::kOk);
+  EXPECT_EQ(response.status, STATUS_MALFORMED_DATA);
+}
+
 TEST_F(HttpClient, FailuresAreDescribedInMemoryThatIsThere) {
   InboundResponse response;
   response.scratch.reserve(1000);
