@@ -52,7 +52,8 @@ DEFINE_int32(connections, 1, "That all of them share.");
 DEFINE_int32(seconds, 3, "How long.");
 DEFINE_int64(messages, 0,
              "Messages of each stream, in place of --seconds; 0: no limit.");
-DEFINE_int32(pause_us, 0, "Between the echoes of a stream.");
+DEFINE_int32(pause_us, 0,
+             "Between the echoes of a stream, which are spread over it.");
 DEFINE_int32(port, 0, "Serves there, and makes no streams.");
 DEFINE_string(server_addr, "", "Another process that serves, as a URI.");
 DEFINE_string(tls_certificate, "", "The server speaks TLS, with this file.");
@@ -69,6 +70,14 @@ constexpr std::int64_t kNever = CallStream::kNever;
 
 std::atomic<bool> over{false};
 flare::ConcurrentHistogram latencies;  // In ns, of echoes and calls.
+
+// With --pause_us all streams are opened by a first echo each, which isn't
+// measured, and then begin evenly over one pause: else they would all echo at
+// once, each behind the others.
+struct Start {
+  flare::fiber::Latch ready;
+  flare::fiber::Latch begin{1};
+};
 
 class Service : public stream_benchmark::StreamService {
  public:
@@ -118,15 +127,23 @@ std::int64_t MessageLimit() {
                              : std::numeric_limits<std::int64_t>::max();
 }
 
-void NoteEcho(std::int64_t began_ns) {
-  latencies.Record(flare::NowNs() - began_ns);
-  if (FLAGS_pause_us != 0) {
-    flare::this_fiber::SleepFor(std::chrono::microseconds(FLAGS_pause_us));
+// `index` is the caller, `count` the echo in its order.
+void NoteEcho(std::int64_t began_ns, int index, std::int64_t count,
+              Start* start) {
+  const std::chrono::microseconds pause(FLAGS_pause_us);
+  if (pause.count() != 0 && count == 1) {
+    start->ready.count_down();
+    start->begin.wait();
+    flare::this_fiber::SleepFor(pause * index / FLAGS_streams);
+    return;
   }
+  latencies.Record(flare::NowNs() - began_ns);
+  if (pause.count() != 0) flare::this_fiber::SleepFor(pause);
 }
 
 // One stream, or one caller. Returns the messages that arrived.
-std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
+std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message,
+                    int index, Start* start) {
   const auto* const descriptor = stream_benchmark::StreamService::descriptor();
   flare::RpcClientController controller;
   controller.SetTimeout(std::chrono::hours(1));
@@ -142,8 +159,7 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
         std::fprintf(stderr, "%s\n", controller.ErrorText().c_str());
         return count;
       }
-      ++count;
-      NoteEcho(began_ns);
+      NoteEcho(began_ns, index, ++count, start);
     }
   } else if (FLAGS_mode == "download") {
     auto stream = flare::rpc::OpenStream(
@@ -172,8 +188,7 @@ std::int64_t RunOne(flare::RpcChannel* channel, const StreamMessage& message) {
          stream->WriteMessage(message, false, kNever) &&
          stream->ReadMessage(&reply, kNever, &error);
          began_ns = flare::NowNs()) {
-      ++count;
-      NoteEcho(began_ns);
+      NoteEcho(began_ns, index, ++count, start);
     }
     stream->CloseWriting();
     while (stream->ReadMessage(&reply, kNever, &error)) continue;
@@ -237,7 +252,9 @@ std::vector<std::unique_ptr<flare::RpcChannel>> OpenChannels(
     const std::string& uri) {
   std::vector<std::unique_ptr<flare::RpcChannel>> channels;
   for (int i = 0; i != FLAGS_connections; ++i) {
-    flare::RpcChannel::Options options{.pool = flare::ConnectionPool::Create()};
+    flare::RpcChannel::Options options{
+        .connect_timeout = std::chrono::seconds(10),
+        .pool = flare::ConnectionPool::Create()};
     if (!FLAGS_tls_ca.empty()) options.tls.emplace().ca = FLAGS_tls_ca;
     channels.push_back(std::make_unique<flare::RpcChannel>(uri, options));
     flare::RpcClientController controller;
@@ -281,9 +298,21 @@ void Measure(const std::string& uri) {
     latencies.Reset();
     began_ns = flare::NowNs();
     cpu = CpuSeconds();
+    Start start{.ready = flare::fiber::Latch(FLAGS_streams)};
     flare::fiber::TaskGroup callers;
     for (int i = 0; i != FLAGS_streams; ++i) {
-      callers.Spawn([&, i] { messages += RunOne(channel(i), message); });
+      callers.Spawn([&, i] {
+        const std::int64_t count = RunOne(channel(i), message, i, &start);
+        if (count == 0) start.ready.count_down();
+        messages += count;
+      });
+    }
+    if (FLAGS_pause_us != 0) {
+      start.ready.wait();
+      WaitUntilQuiet();
+      began_ns = flare::NowNs();
+      cpu = CpuSeconds();
+      start.begin.count_down();
     }
     if (FLAGS_messages != 0) {
       static_cast<void>(callers.Wait());
