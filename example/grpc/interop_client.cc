@@ -79,6 +79,14 @@ bool CheckEnd(flare::StreamReader<T>* reader) {
                "the stream failed: " + reader->status().ToString());
 }
 
+// The call isn't over: no write of it may fail.
+template <class Request, class Response>
+bool CheckWrite(flare::StreamWriter<Request>* writer, const Request& request,
+                const flare::StreamReader<Response>& reader) {
+  if (writer->Write(request)) return true;
+  return Check(false, "a write failed: " + reader.status().ToString());
+}
+
 pb::SimpleRequest LargeRequest() {
   pb::SimpleRequest request;
   request.set_response_size(kLargeResponse);
@@ -113,13 +121,15 @@ struct Stubs {
   pb::UnimplementedService_SyncStub unimplemented;
 };
 
-bool CheckSize(const flare::Expected<pb::StreamingOutputCallResponse,
-                                     flare::StreamError>& message,
+bool CheckSize(flare::StreamReader<pb::StreamingOutputCallResponse>* reader,
                int size) {
-  return Check(static_cast<bool>(message), "a message is missing") &&
-         Check(
-             message->payload().body().size() == static_cast<std::size_t>(size),
-             "a message of another size");
+  const auto message = reader->Read();
+  if (!message) {
+    return Check(false, "a message is missing: " + reader->status().ToString());
+  }
+  return Check(
+      message->payload().body().size() == static_cast<std::size_t>(size),
+      "a message of another size");
 }
 
 void EmptyUnary(const Stubs& stubs) {
@@ -144,7 +154,7 @@ void ClientStreaming(const Stubs& stubs) {
     request.mutable_payload()->set_body(
         std::string(static_cast<std::size_t>(size), '\0'));
     sum += size;
-    if (!Check(writer.Write(request), "a write failed")) break;
+    if (!CheckWrite(&writer, request, reader)) break;
   }
   writer.Close();
   auto reply = reader.Read();
@@ -160,7 +170,7 @@ void ServerStreaming(const Stubs& stubs) {
   auto reader = stubs.test.StreamingOutputCall(OutputRequest(kResponseSizes, 0),
                                                &controller);
   for (const int size : kResponseSizes) {
-    if (!CheckSize(reader.Read(), size)) break;
+    if (!CheckSize(&reader, size)) break;
   }
   if (wrong.empty()) CheckEnd(&reader);
 }
@@ -170,10 +180,10 @@ void PingPong(const Stubs& stubs) {
   controller.SetTimeout(kPatience);
   auto [reader, writer] = stubs.test.FullDuplexCall(&controller);
   for (std::size_t i = 0; i != kResponseSizes.size(); ++i) {
-    if (!Check(
-            writer.Write(OutputRequest({kResponseSizes[i]}, kRequestSizes[i])),
-            "a write failed") ||
-        !CheckSize(reader.Read(), kResponseSizes[i])) {
+    if (!CheckWrite(&writer,
+                    OutputRequest({kResponseSizes[i]}, kRequestSizes[i]),
+                    reader) ||
+        !CheckSize(&reader, kResponseSizes[i])) {
       return;
     }
   }
@@ -216,8 +226,8 @@ void CancelAfterFirstResponse(const Stubs& stubs) {
   flare::RpcClientController controller;
   controller.SetTimeout(kPatience);
   auto [reader, writer] = stubs.test.FullDuplexCall(&controller);
-  if (!Check(writer.Write(OutputRequest({31415}, 27182)), "a write failed") ||
-      !CheckSize(reader.Read(), 31415)) {
+  if (!CheckWrite(&writer, OutputRequest({31415}, 27182), reader) ||
+      !CheckSize(&reader, 31415)) {
     return;
   }
   { const auto dropped = std::move(writer); }
@@ -246,7 +256,7 @@ void CheckEchoedStatus(const Stubs& stubs, const std::string& text,
   auto [reader, writer] = stubs.test.FullDuplexCall(&controller);
   pb::StreamingOutputCallRequest request;
   *request.mutable_response_status() = status;
-  Check(writer.Write(request), "a write failed");
+  CheckWrite(&writer, request, reader);
   writer.Close();
   Check(!reader.Read(), "a message in place of a failure");
   CheckCode(reader.status().code(), reader.status().message(),
@@ -341,9 +351,9 @@ void ClientCompressedStreaming(const Stubs& stubs) {
   controller.SetTimeout(kPatience);
   controller.SetCompressionAlgorithm(flare::rpc::COMPRESSION_ALGORITHM_GZIP);
   auto [reader, writer] = stubs.test.StreamingInputCall(&controller);
-  Check(writer.Write(message(27182, true)), "a write failed");
+  CheckWrite(&writer, message(27182, true), reader);
   writer.SetCompressed(false);
-  Check(writer.Write(message(45904, false)), "a write failed");
+  CheckWrite(&writer, message(45904, false), reader);
   writer.Close();
   const auto reply = reader.Read();
   if (Check(static_cast<bool>(reply),
@@ -370,9 +380,9 @@ void ServerCompressedStreaming(const Stubs& stubs) {
   flare::RpcClientController controller;
   controller.SetTimeout(kPatience);
   auto reader = stubs.test.StreamingOutputCall(request, &controller);
-  if (CheckSize(reader.Read(), 31415) &&
+  if (CheckSize(&reader, 31415) &&
       Check(reader.compressed(), "the first message wasn't compressed") &&
-      CheckSize(reader.Read(), 92653) &&
+      CheckSize(&reader, 92653) &&
       Check(!reader.compressed(), "the second message was compressed")) {
     CheckEnd(&reader);
   }
@@ -388,13 +398,11 @@ void LargeStream(const Stubs& stubs) {
   const std::vector<int> sizes{3'000'000, 1, 0, 2'000'000, 65'536, 100'000};
   auto [reader, writer] = stubs.test.FullDuplexCall(&controller);
   for (const int size : sizes) {
-    if (!Check(writer.Write(OutputRequest({size}, size)), "a write failed")) {
-      return;
-    }
+    if (!CheckWrite(&writer, OutputRequest({size}, size), reader)) return;
   }
   writer.Close();
   for (const int size : sizes) {
-    if (!CheckSize(reader.Read(), size)) return;
+    if (!CheckSize(&reader, size)) return;
   }
   CheckEnd(&reader);
 }
@@ -410,7 +418,7 @@ void ManyStreams(const Stubs& stubs) {
         OutputRequest({100, 200}, 0), &controller));
   }
   for (auto& reader : readers) {
-    if (!CheckSize(reader.Read(), 100) || !CheckSize(reader.Read(), 200) ||
+    if (!CheckSize(&reader, 100) || !CheckSize(&reader, 200) ||
         !CheckEnd(&reader)) {
       return;
     }

@@ -494,11 +494,11 @@ Http2Stream* Http2Session::FindForBlock(std::int32_t id) {
     PassOverBlock(id);
     return nullptr;
   }
-  if (stream->remote_end_) {
+  if (stream->remote_end_ && role_ == Role::kServer) {
     Terminate(Http2Error::kStreamClosed, "a frame of a stream that has ended");
     return nullptr;
   }
-  if (stream->is_closing_) {
+  if (stream->is_closing_ || stream->remote_end_) {
     AdmitControlFrame();
     return nullptr;
   }
@@ -511,11 +511,14 @@ void Http2Session::PassOverBlock(std::int32_t id) {
     return Terminate(Http2Error::kProtocolError,
                      "HEADERS of a stream that can't be opened");
   }
+  // Servers by gRPC's C core send the end of a call twice if its deadline
+  // passes, and then its method fails. Other calls share the connection.
+  if (role_ == Role::kClient) return AdmitControlFrame();
   if (HasEnded(id)) {
     return Terminate(Http2Error::kStreamClosed,
                      "a frame of a stream that has ended");
   }
-  if (role_ == Role::kServer && id >= first_skipped_ && id < last_opened_) {
+  if (id >= first_skipped_ && id < last_opened_) {
     return Terminate(Http2Error::kProtocolError,
                      "a stream whose number is lower than the last one's");
   }

@@ -372,6 +372,25 @@ TEST_F(Http2SessionTest, FramesBehindTheEndBreakTheSession) {
   }
 }
 
+// As by gRPC's C core, whether the request has ended or not, at once or later.
+TEST_F(Http2SessionTest, AServerMayEndAStreamTwice) {
+  for (const bool request_ends : {false, true}) {
+    TestStream stream;
+    Open(&stream, request_ends);
+    // In HPACK: status 200.
+    const std::string end =
+        Frame(Http2FrameType::kHeaders, stream.id(), "\x88", kHttp2EndStream) +
+        Frame(Http2FrameType::kRstStream, stream.id(),
+              std::string_view("\0\0\0\0", 4));
+    EXPECT_TRUE(client.Receive(CreateBufferSlow(end + end)));
+    Exchange();
+    EXPECT_TRUE(stream.ended && stream.closed);
+    EXPECT_EQ(stream.fields, std::vector<std::string>{":status=200"});
+    EXPECT_TRUE(client.Receive(CreateBufferSlow(end)));
+  }
+  EXPECT_TRUE(client_fine);
+}
+
 TEST_F(Http2SessionTest, FramesOfStreamsThatWeEndedAreIgnored) {
   TestStream stream;
   Open(&stream, /*end=*/false);
