@@ -24,6 +24,7 @@
 #include "flare/rpc/server/server_call.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/server/server_state.h"
+#include "flare/rpc/stream/call_stream.h"
 
 namespace flare::rpc {
 namespace {
