@@ -20,7 +20,7 @@ WORKLOADS = {workload.name: workload
 OUTPUT = os.path.join(machine.TOP, 'docs', 'tables')
 CACHE = os.path.expanduser('~/.cache/flare_tables')
 QUICK = {'seconds': 0.8, 'warmup': 0.2, 'repetitions': 2}
-SMOKE = {'seconds': 0.4, 'warmup': 0.1, 'repetitions': 1}
+SMOKE = {'seconds': 0.15, 'warmup': 0.05, 'repetitions': 1}
 
 SHOWN_TROUBLES = 20
 
