@@ -1,5 +1,6 @@
-// Something that RpcClientController::StartCancel() can end beside a call: a
-// call that is made of others (client/composite_call.h).
+// Something that RpcClientController::StartCancel() can end: an attempt of a
+// call (client/client_call.h), a call that is made of others
+// (client/composite_call.h), or a stream (stream/call_stream.h).
 #ifndef FLARE_RPC_CANCEL_TARGET_H_
 #define FLARE_RPC_CANCEL_TARGET_H_
 
@@ -8,8 +9,8 @@ namespace flare::rpc {
 class CancelTarget {
  public:
   // Runs on the canceller's thread, while the end of the call waits for it. So
-  // it must neither block nor end the call in place: it cancels the calls that
-  // this one is made of, whose ends run on fibers.
+  // it must neither block nor run what follows the end, which is for fibers: a
+  // call that is made of others cancels those.
   virtual void Cancel() = 0;
 
  protected:

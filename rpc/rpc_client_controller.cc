@@ -23,7 +23,6 @@
 #include "flare/base/object_pool.h"
 #include "flare/base/string.h"
 #include "flare/rpc/cancel_target.h"
-#include "flare/rpc/client/client_call.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/start/flags.h"
 #include "flare/rpc/stream/call_stream.h"
@@ -37,35 +36,13 @@ static_assert(sizeof(RpcClientController) <= 144);
 
 namespace {
 
-rpc::ClientCall* Busy() {
-  alignas(rpc::ClientCall) static char nobody;  // Only its address counts.
-  return reinterpret_cast<rpc::ClientCall*>(&nobody);
-}
-
-// A stream in the place of a call: its address is odd.
-rpc::ClientCall* AsCall(rpc::CallStream* stream) {
-  return reinterpret_cast<rpc::ClientCall*>(
-      reinterpret_cast<std::uintptr_t>(stream) | 1);
-}
-
-// A composite call in the place of a call: its address has the second bit.
-rpc::ClientCall* AsCall(rpc::CancelTarget* target) {
-  return reinterpret_cast<rpc::ClientCall*>(
-      reinterpret_cast<std::uintptr_t>(target) | 2);
-}
-
-// Null if it is something else.
-rpc::CancelTarget* AsTarget(rpc::ClientCall* call) {
-  const auto address = reinterpret_cast<std::uintptr_t>(call);
-  if ((address & 2) == 0) return nullptr;
-  return reinterpret_cast<rpc::CancelTarget*>(address - 2);
-}
-
-// Null if it is something else.
-rpc::CallStream* AsStream(rpc::ClientCall* call) {
-  const auto address = reinterpret_cast<std::uintptr_t>(call);
-  if ((address & 1) == 0) return nullptr;
-  return reinterpret_cast<rpc::CallStream*>(address - 1);
+// Only its address counts.
+rpc::CancelTarget* Busy() {
+  class Nobody final : public rpc::CancelTarget {
+    void Cancel() override {}
+  };
+  static Nobody nobody;
+  return &nobody;
 }
 
 }  // namespace
@@ -187,12 +164,12 @@ void RpcClientController::BindStream(RefPtr<rpc::CallStream> stream) {
   UnbindStream();
   rpc::CallStream* const bound = stream.Get();
   ForBytes().cancelable_stream = std::move(stream);
-  if (!BeginAttempt(AsCall(bound))) bound->Cancel();
+  if (!BeginAttempt(bound)) bound->Cancel();
 }
 
 void RpcClientController::UnbindStream() {
   if (bytes().cancelable_stream == nullptr) return;
-  EndAttempt(AsCall(bytes_->cancelable_stream.Get()));
+  EndAttempt(bytes_->cancelable_stream.Get());
   bytes_->cancelable_stream = nullptr;
 }
 
@@ -206,10 +183,13 @@ void RpcClientController::AddStreamMetadata(
   for (const auto [name, value] : *metadata) all->AddReceived(name, value);
 }
 
-void RpcClientController::FailStream(const flare::Status& why) {
-  SetFailed(why.code(), why.message());
+void RpcClientController::TakeStreamNews(std::unique_ptr<Metadata> metadata,
+                                         const flare::Status& failure) {
+  if (metadata != nullptr) AddStreamMetadata(std::move(metadata));
+  if (failure.ok()) return;
+  SetFailed(failure.code(), failure.message());
   // relaxed: a wish that comes now has had no effect.
-  canceled_ = why.code() == rpc::STATUS_FAILED &&
+  canceled_ = failure.code() == rpc::STATUS_FAILED &&
               cancel_requested_.load(std::memory_order_relaxed);
 }
 
@@ -294,53 +274,40 @@ void RpcClientController::NotifyOnCancel(google::protobuf::Closure*) {
 void RpcClientController::StartCancel() {
   // seq_cst: this store before the load of cancelable_ [CC3].
   cancel_requested_.store(true, std::memory_order_seq_cst);
-  rpc::ClientCall* call = cancelable_.load(std::memory_order_seq_cst);
-  if (call == nullptr || call == Busy()) return;
+  rpc::CancelTarget* target = cancelable_.load(std::memory_order_seq_cst);
+  if (target == nullptr || target == Busy()) return;
   // acquire: pairs with the release half of the store in BeginAttempt.
   // relaxed on failure: the attempt has ended, the next one sees the wish.
-  if (!cancelable_.compare_exchange_strong(
-          call, Busy(), std::memory_order_acquire, std::memory_order_relaxed)) {
+  if (!cancelable_.compare_exchange_strong(target, Busy(),
+                                           std::memory_order_acquire,
+                                           std::memory_order_relaxed)) {
     return;
   }
-  if (rpc::CallStream* const stream = AsStream(call)) {
-    stream->Cancel();
-  } else if (rpc::CancelTarget* const target = AsTarget(call)) {
-    target->Cancel();
-  } else {
-    call->Cancel();
-  }
+  target->Cancel();
   // release: pairs with the acquire in EndAttempt [CC2].
   cancelable_.store(nullptr, std::memory_order_release);
 }
 
-bool RpcClientController::BeginAttempt(rpc::ClientCall* call) {
+bool RpcClientController::BeginAttempt(rpc::CancelTarget* target) {
   // seq_cst: this store before the load of cancel_requested_ [CC3].
-  cancelable_.store(call, std::memory_order_seq_cst);
+  cancelable_.store(target, std::memory_order_seq_cst);
   return !cancel_requested_.load(std::memory_order_seq_cst);
 }
 
-bool RpcClientController::BeginComposite(rpc::CancelTarget* target) {
-  return BeginAttempt(AsCall(target));
-}
-
-void RpcClientController::EndComposite(rpc::CancelTarget* target) {
-  EndAttempt(AsCall(target));
-}
-
-void RpcClientController::EndAttempt(rpc::ClientCall* call) {
+void RpcClientController::EndAttempt(rpc::CancelTarget* target) {
   // acquire: pairs with the release in StartCancel [CC2].
-  if (cancelable_.compare_exchange_strong(call, nullptr,
+  if (cancelable_.compare_exchange_strong(target, nullptr,
                                           std::memory_order_acquire)) {
     return;
   }
-  for (int spins = 0; call != nullptr; ++spins) {
+  for (int spins = 0; target != nullptr; ++spins) {
     if (spins < 100) {
       CpuRelax();
     } else {
       sched_yield();  // The canceller's thread may have been preempted.
     }
     // acquire: pairs with the release in StartCancel [CC2].
-    call = cancelable_.load(std::memory_order_acquire);
+    target = cancelable_.load(std::memory_order_acquire);
   }
 }
 

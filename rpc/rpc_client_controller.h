@@ -300,7 +300,6 @@ class RpcClientController final : public google::protobuf::RpcController {
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
  private:
-  friend class rpc::CallStream;
   friend class rpc::ClientCall;
   friend class rpc::CompositeCall;
   friend class rpc::InterceptedClientCall;
@@ -314,22 +313,20 @@ class RpcClientController final : public google::protobuf::RpcController {
   // On the clock of NowNs(); nullopt: none was set.
   std::optional<std::int64_t> DeadlineFrom(std::int64_t now_ns) const;
 
-  // For ClientCall: makes the call known to StartCancel(); false if that was
-  // called already. EndAttempt() waits (a few instructions) until a
-  // StartCancel() that found the call has let go of it.
-  [[nodiscard]] bool BeginAttempt(rpc::ClientCall* call);
-  void EndAttempt(rpc::ClientCall* call);
-  // For CompositeCall: begins like BeginAttempt(); `target` ends the parts.
-  [[nodiscard]] bool BeginComposite(rpc::CancelTarget* target);
-  void EndComposite(rpc::CancelTarget* target);
+  // Makes an attempt, or a call that is made of others, known to StartCancel();
+  // false if that was called already. EndAttempt() waits (a few instructions)
+  // until a StartCancel() that found it has let go of it.
+  [[nodiscard]] bool BeginAttempt(rpc::CancelTarget* target);
+  void EndAttempt(rpc::CancelTarget* target);
   void ClearOutcome();
 
   // For streaming calls: StartCancel() ends `stream`, which has begun, from
   // here on, until the next call or Reset(). The others are for the reader.
   void BindStream(RefPtr<rpc::CallStream> stream);
   void UnbindStream();
+  void TakeStreamNews(std::unique_ptr<Metadata> metadata,
+                      const flare::Status& failure);
   void AddStreamMetadata(std::unique_ptr<Metadata> metadata);
-  void FailStream(const flare::Status& why);
   // Takes the settings of `other` that concern streaming calls.
   void TakeWishesOf(const RpcClientController& other);
 
@@ -379,9 +376,8 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t timeout_ns_ = 0;  // A span or a deadline.
   std::size_t max_attempts_ = 1;
 
-  // The thing that StartCancel() would end: null, a call, a stream or a
-  // composite call (AsCall()), or Busy() while one does so.
-  std::atomic<rpc::ClientCall*> cancelable_{nullptr};
+  // What StartCancel() would end, or null; or Busy() while one does so.
+  std::atomic<rpc::CancelTarget*> cancelable_{nullptr};
   // Where the last call went; only compared, never followed. A controller used
   // again prefers that connection, so that replies that came in with one read
   // lead to requests that leave with one write.

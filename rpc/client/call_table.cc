@@ -48,7 +48,7 @@ CallTable::CallTable(const Options& options)
 
 CallTable::~CallTable() = default;
 
-std::uint32_t CallTable::Insert(ClientCall* call) {
+std::uint32_t CallTable::Insert(PendingCall* call) {
   for (int probes = 0;;) {
     // relaxed: all that matters is that no two inserters get the same.
     const std::uint32_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
@@ -113,21 +113,21 @@ bool CallTable::Grow(Segment* full) {
   return true;
 }
 
-ClientCall* CallTable::Take(std::uint64_t id) {
+PendingCall* CallTable::Take(std::uint64_t id) {
   if (id == 0 || id > 0xffffffff) return nullptr;  // kFree, kBusy and above.
   // acquire: pairs with the store in Grow [CT4].
   for (Segment* s = newest_.load(std::memory_order_acquire); s != nullptr;
        s = s->older.get()) {
-    if (ClientCall* call = TakeFrom(&s->slots[id & s->mask], id)) return call;
+    if (PendingCall* call = TakeFrom(&s->slots[id & s->mask], id)) return call;
   }
   return nullptr;
 }
 
-ClientCall* CallTable::TakeFrom(Slot* slot, std::uint64_t id) {
+PendingCall* CallTable::TakeFrom(Slot* slot, std::uint64_t id) {
   // acquire: pairs with the publishing store in Insert [CT1].
   if (slot->word.load(std::memory_order_acquire) != id) return nullptr;
   // relaxed: see [CT2].
-  ClientCall* const call = slot->call.load(std::memory_order_relaxed);
+  PendingCall* const call = slot->call.load(std::memory_order_relaxed);
   // seq_cst: before the taker's look whether the connection takes no more calls
   // [UC5]. Its release half pairs with the acquire in Claim. relaxed on
   // failure: another taker was first.
@@ -137,7 +137,7 @@ ClientCall* CallTable::TakeFrom(Slot* slot, std::uint64_t id) {
              : nullptr;
 }
 
-ClientCall* CallTable::TakeAny(Slot* slot) {
+PendingCall* CallTable::TakeAny(Slot* slot) {
   // seq_cst: after the store in StopInserting [CT3].
   const std::uint64_t id = slot->word.load(std::memory_order_seq_cst);
   return id == kFree || id == kBusy ? nullptr : TakeFrom(slot, id);

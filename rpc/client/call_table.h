@@ -1,7 +1,7 @@
 // The calls under way on one connection, by correlation id.
 //
 //   std::uint32_t id = table.Insert(call);  // goes out with the request
-//   ClientCall* call = table.Take(id);      // null: not, or no longer, there
+//   PendingCall* call = table.Take(id);      // null: not, or no longer, there
 //
 // The party that takes a call out decides how it ends: reply, time-out, loss of
 // the connection and cancellation all begin with Take(), and one of them gets
@@ -29,7 +29,7 @@
 
 namespace flare::rpc {
 
-class ClientCall;
+class PendingCall;
 
 class CallTable {
  public:
@@ -48,11 +48,11 @@ class CallTable {
 
   // Adds `call` and returns its id, or 0 if the table is full or closed. From
   // the moment of adding, before this returns, the call may be taken out.
-  [[nodiscard]] std::uint32_t Insert(ClientCall* call);
+  [[nodiscard]] std::uint32_t Insert(PendingCall* call);
 
   // Takes out the call with that id. Null if there is none: it has been taken
   // out, or never was in.
-  [[nodiscard]] ClientCall* Take(std::uint64_t id);
+  [[nodiscard]] PendingCall* Take(std::uint64_t id);
 
   // Refuses further inserts, then takes out every call that is in and gives it
   // to `f`. A call that is being inserted at the same time is either given to
@@ -65,7 +65,7 @@ class CallTable {
     for (Segment* s = newest_.load(std::memory_order_seq_cst); s != nullptr;
          s = s->older.get()) {
       for (std::size_t i = 0; i <= s->mask; ++i) {
-        if (ClientCall* call = TakeAny(&s->slots[i])) f(call);
+        if (PendingCall* call = TakeAny(&s->slots[i])) f(call);
       }
     }
   }
@@ -97,7 +97,7 @@ class CallTable {
   // `word` is kFree, kBusy (being filled in by its inserter) or the id.
   struct Slot {
     std::atomic<std::uint64_t> word{0};
-    std::atomic<ClientCall*> call{nullptr};
+    std::atomic<PendingCall*> call{nullptr};
   };
 
   struct Segment {
@@ -113,8 +113,8 @@ class CallTable {
 
   static Slot* Claim(Segment* newest, std::uint32_t id);
   bool Grow(Segment* full);
-  static ClientCall* TakeFrom(Slot* slot, std::uint64_t id);
-  static ClientCall* TakeAny(Slot* slot);
+  static PendingCall* TakeFrom(Slot* slot, std::uint64_t id);
+  static PendingCall* TakeAny(Slot* slot);
 
   const std::size_t max_slots_;
   const std::uint32_t first_id_;

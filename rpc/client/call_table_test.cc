@@ -18,8 +18,8 @@ namespace flare::rpc {
 namespace {
 
 // The table never looks into a call, so any address will do.
-ClientCall* CallNumber(std::uintptr_t n) {
-  return reinterpret_cast<ClientCall*>((n + 1) * 64);
+PendingCall* CallNumber(std::uintptr_t n) {
+  return reinterpret_cast<PendingCall*>((n + 1) * 64);
 }
 
 CallTable::Options Small(std::size_t slots, std::size_t max_slots,
@@ -27,9 +27,9 @@ CallTable::Options Small(std::size_t slots, std::size_t max_slots,
   return {.initial_slots = slots, .max_slots = max_slots, .first_id = first_id};
 }
 
-std::vector<ClientCall*> CloseAndCollect(CallTable* table) {
-  std::vector<ClientCall*> calls;
-  table->Close([&](ClientCall* call) { calls.push_back(call); });
+std::vector<PendingCall*> CloseAndCollect(CallTable* table) {
+  std::vector<PendingCall*> calls;
+  table->Close([&](PendingCall* call) { calls.push_back(call); });
   return calls;
 }
 
@@ -152,7 +152,7 @@ TEST(CallTableTest, OldSegmentsKeepTheirIdsToThemselves) {
 
 TEST(CallTableTest, CloseGivesAllCallsOnce) {
   CallTable table(Small(2, 64));
-  std::vector<ClientCall*> calls;
+  std::vector<PendingCall*> calls;
   std::vector<std::uint32_t> ids;
   for (std::uintptr_t n = 0; n != 50; ++n) {
     calls.push_back(CallNumber(n));
@@ -160,7 +160,7 @@ TEST(CallTableTest, CloseGivesAllCallsOnce) {
   }
   EXPECT_EQ(table.Take(ids[7]), calls[7]);
   calls.erase(calls.begin() + 7);
-  std::vector<ClientCall*> closed = CloseAndCollect(&table);
+  std::vector<PendingCall*> closed = CloseAndCollect(&table);
   std::sort(closed.begin(), closed.end());
   EXPECT_EQ(closed, calls);
   for (std::uint32_t id : ids) EXPECT_EQ(table.Take(id), nullptr);
@@ -178,7 +178,7 @@ TEST(CallTableTest, ClosedRefuses) {
 TEST(CallTableTest, RandomOperationsAgreeWithMap) {
   std::mt19937 random(7);
   CallTable table(Small(2, 1 << 10, 0xffffff00));
-  std::unordered_map<std::uint32_t, ClientCall*> model;
+  std::unordered_map<std::uint32_t, PendingCall*> model;
   std::vector<std::uint32_t> ids;
   for (std::uintptr_t n = 0; n != 200000; ++n) {
     if (model.size() < 300 && random() % 2 == 0) {
@@ -194,7 +194,7 @@ TEST(CallTableTest, RandomOperationsAgreeWithMap) {
               : ids.size() - 1 -
                     random() % std::min<std::size_t>(4, ids.size());
       const auto it = model.find(ids[at]);
-      ClientCall* const expected = it == model.end() ? nullptr : it->second;
+      PendingCall* const expected = it == model.end() ? nullptr : it->second;
       ASSERT_EQ(table.Take(ids[at]), expected);
       if (it != model.end()) model.erase(it);
       if (random() % 2 == 0) ids.erase(ids.begin() + at);
@@ -233,7 +233,7 @@ TEST(CallTableTest, ConcurrentTakersGetEachCallOnce) {
         Payload* const payload = &payloads[t * kPerInserter + n];
         payload->value = 42;
         const std::uint32_t id =
-            table.Insert(reinterpret_cast<ClientCall*>(payload));
+            table.Insert(reinterpret_cast<PendingCall*>(payload));
         ASSERT_NE(id, 0);
         issued.store(id);
         if (n % 3 == 0) take(id);
@@ -252,7 +252,7 @@ TEST(CallTableTest, ConcurrentTakersGetEachCallOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  table.Close([&](ClientCall* call) {
+  table.Close([&](PendingCall* call) {
     EXPECT_EQ(reinterpret_cast<Payload*>(call)->taken.fetch_add(1), 0);
     total.fetch_add(1);
   });
@@ -282,13 +282,13 @@ TEST(CallTableTest, NoCallSlipsThroughClosing) {
     constexpr int kInserters = 2;
     CallTable table(Small(4, 1 << 10));
     std::atomic<int> ready{0};
-    std::array<std::vector<ClientCall*>, kInserters> accepted;
+    std::array<std::vector<PendingCall*>, kInserters> accepted;
     std::vector<std::thread> threads;
     for (int t = 0; t != kInserters; ++t) {
       threads.emplace_back([&, t] {
         ready.fetch_add(1);
         for (std::uintptr_t n = 0;; ++n) {
-          ClientCall* const call = CallNumber(n * kInserters + t);
+          PendingCall* const call = CallNumber(n * kInserters + t);
           if (table.Insert(call) == 0) break;
           accepted[t].push_back(call);
           if (n == 400) break;
@@ -296,9 +296,9 @@ TEST(CallTableTest, NoCallSlipsThroughClosing) {
       });
     }
     while (ready.load() != kInserters) std::this_thread::yield();
-    std::vector<ClientCall*> closed = CloseAndCollect(&table);
+    std::vector<PendingCall*> closed = CloseAndCollect(&table);
     for (std::thread& thread : threads) thread.join();
-    std::vector<ClientCall*> all = accepted[0];
+    std::vector<PendingCall*> all = accepted[0];
     all.insert(all.end(), accepted[1].begin(), accepted[1].end());
     std::sort(all.begin(), all.end());
     std::sort(closed.begin(), closed.end());

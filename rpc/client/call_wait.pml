@@ -1,6 +1,6 @@
-/* An attempt of a call, and the fiber that waits for its end: StartAttempt,
- * WaitForEnd, LetGo and Complete in client_call.cc. The letters in brackets are
- * the rules at its top.
+/* An attempt of a call, and the fiber that waits for its end: StartPending,
+ * WaitForEnd, LetGo and Complete in pending_call.cc. The letters in brackets are
+ * the rules at the top of client_call.cc.
  *
  * The issuer is the fiber's own code until it is suspended, then the hook that
  * runs after the switch. The completer may end the attempt at any moment since

@@ -1,5 +1,5 @@
-// An attempt is one request on one connection. The parties that may touch the
-// call, and when:
+// An attempt is one request on one connection. Who may touch the call, when
+// (what issuer and completer share is in pending_call.h):
 //
 //   owner:  CallMethod's caller, or the call's own task
 //     StartAttempt   holders_ = 2; the owner turns into the issuer
@@ -32,7 +32,7 @@
 //  [CA7] A fiber that blocks lets go, as the issuer, when it is suspended and
 //        can be resumed: in the hook that runs after the switch. So it is
 //        resumed once, by the last to let go: completer or hook. A plain thread
-//        lets go first, and waits for completed_ if it wasn't the last.
+//        lets go first, and waits for ended_ if it wasn't the last.
 
 #include "flare/rpc/client/client_call.h"
 
@@ -84,7 +84,7 @@ bool IsFinal(int code, const ProtocolTraits& traits) {
 }  // namespace
 
 ClientCall::ClientCall() : fiber::Timer(&ClientCall::OnTimer) {
-  fiber::Task::run = &ClientCall::RunTask;
+  run = &ClientCall::RunTask;
 }
 
 // --------------------------------------------------------------------------
@@ -110,7 +110,7 @@ void ClientCall::Run(const Arguments& arguments) {
     if (call->LetGo()) fiber::Submit(call);
     return;
   }
-  call->carrier_ = fiber::CurrentCarrier();
+  call->BlockCaller();
   for (;;) {
     call->StartAttempt();
     call->WaitForEnd();
@@ -136,22 +136,6 @@ void ClientCall::FailToBegin(const Arguments& arguments) {
   auto* const ours = static_cast<RpcClientController*>(controller);
   ours->ClearOutcome();
   ours->error_code_ = STATUS_FAILED;
-}
-
-// Returns with the call in the owner's hands.
-void ClientCall::WaitForEnd() {
-  if (carrier_ == nullptr) {
-    if (!LetGo()) completed_.Wait();
-    return completed_.Reset();
-  }
-  if (OtherHasLetGo()) return;
-  fiber::SuspendFiber(
-      {"call", this},
-      [](void* self) {
-        auto* const call = static_cast<ClientCall*>(self);
-        if (call->LetGo()) fiber::ResumeFiber(call->carrier_);  // [CA7]
-      },
-      this);
 }
 
 void ClientCall::RunTask(fiber::Task* task) {
@@ -245,12 +229,10 @@ void ClientCall::LeaveContext() {
 
 // Up to, but without, the issuer's LetGo().
 void ClientCall::StartAttempt() {
-  // relaxed: there is only the owner; the table publishes it [CA1].
-  holders_.store(2, std::memory_order_relaxed);
+  StartPending();
   --attempts_left_;
   kept_ = false;
   turned_away_ = false;
-  outcome_ = Outcome::kNone;
   id_ = 0;
   if (failure_.ok()) {
     SendOrFail();
@@ -503,40 +485,6 @@ void ClientCall::FailAttempt(Outcome outcome, flare::Status why) {
   if (id_ != 0 && connection_->calls().Take(id_) == nullptr) return;  // [CA1]
   failure_ = std::move(why);
   Complete(outcome, nullptr);
-}
-
-// For issuer and completer. True: the other one had let go before, and the call
-// is the caller's.
-bool ClientCall::LetGo() {
-  if (OtherHasLetGo()) return true;  // No atomic exchange is needed.
-  // release: changes of the call are visible to the one who lets go last;
-  // acquire: the other way round [CA2].
-  return holders_.fetch_sub(1, std::memory_order_acq_rel) == 1;
-}
-
-void ClientCall::Complete(Outcome outcome, fiber::TaskList* ready) {
-  outcome_ = outcome;
-  if (!LetGo()) return;  // [CA4]
-  if (done_ == nullptr) {
-    carrier_ != nullptr ? fiber::ResumeFiber(carrier_) : completed_.Set();
-  } else if (ready != nullptr) {
-    ready->PushBack(this);
-  } else {
-    fiber::Submit(this);
-  }
-}
-
-void ClientCall::OnReply(InboundResponse* reply, std::int64_t now_ns,
-                         fiber::TaskList* ready) {
-  inbound_ = reply;
-  received_ns_ = now_ns;
-  Complete(Outcome::kReply, ready);
-}
-
-void ClientCall::OnConnectionLost(const flare::Status& why,
-                                  fiber::TaskList* ready) {
-  failure_ = why;
-  Complete(Outcome::kFailed, ready);
 }
 
 void ClientCall::OnTimer(fiber::Timer* timer) {

@@ -18,13 +18,13 @@
 #include "flare/base/compression.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
-#include "flare/fiber/scheduler/carrier.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
+#include "flare/rpc/cancel_target.h"
 #include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/context_stop.h"
+#include "flare/rpc/client/pending_call.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/outbound_body.h"
@@ -35,7 +35,9 @@ namespace flare::rpc {
 
 class ClientConnection;
 
-class ClientCall final : private fiber::Task, private fiber::Timer {
+class ClientCall final : private CancelTarget,
+                         private PendingCall,
+                         private fiber::Timer {
  public:
   struct Arguments {
     Route* route = nullptr;  // Null: the channel isn't open, see `refusal`.
@@ -60,18 +62,6 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
 
-  // These two end an attempt. Called once, by the party that has taken the call
-  // out of its connection's table; the caller must not touch the call
-  // afterwards. `ready` collects tasks to submit; null: they are submitted at
-  // once. OnReply() takes `reply`, which the call puts back into its pool.
-  void OnReply(InboundResponse* reply, std::int64_t now_ns,
-               fiber::TaskList* ready);
-  void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
-
-  // For RpcClientController::StartCancel(), which keeps the attempt from being
-  // put away meanwhile.
-  void Cancel();
-
  private:
   // For the context in which the call was made.
   struct CancelByContext {
@@ -85,14 +75,6 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
       }
       controller->StartCancel();
     }
-  };
-
-  enum class Outcome : std::uint8_t {
-    kNone,
-    kReply,      // In inbound_.
-    kTimer,      // The timer has fired, and must not be cancelled.
-    kCancelled,  // By StartCancel().
-    kFailed,     // As failure_ says.
   };
 
   enum class WaitEnd { kRoom, kEnded, kTimedOut };
@@ -115,10 +97,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] flare::Status CheckMetadata() const;
   [[gnu::noinline]] flare::Status AddCredentials();
 
-  // One attempt, in this order. WaitForEnd is for calls that block;
+  // One attempt; between the two calls that block are in WaitForEnd().
   // FinishAttempt returns whether that was the last one.
   void StartAttempt();
-  void WaitForEnd();
   [[nodiscard]] bool FinishAttempt();
   bool WaitsForReady() const;
   [[gnu::cold, gnu::noinline]] void AbandonRequest();
@@ -136,15 +117,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   [[gnu::cold, gnu::noinline]] void FailTooLate();
   [[gnu::cold, gnu::noinline]] void FailRefused();
   [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
-  [[nodiscard]] bool LetGo();
-  // True: of issuer and completer only the one that asks is left, and the
-  // other's changes are visible to it.
-  bool OtherHasLetGo() const {
-    // acquire: pairs with the release in LetGo [CA2].
-    return holders_.load(std::memory_order_acquire) == 1;
-  }
-  void Complete(Outcome outcome, fiber::TaskList* ready);
-
+  // CancelTarget: of RpcClientController::StartCancel(), which keeps the
+  // attempt from being put away meanwhile.
+  void Cancel() override;
   static void OnTimer(fiber::Timer* timer);
   static void RunTask(fiber::Task* task);
   void GoOn();
@@ -175,10 +150,9 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   void Recycle();
 
   // In the order of how often they are used, since calls that wait leave the
-  // caches meanwhile (docs/decisions/0037-small-calls.md). Members of the call
-  // are constant while it runs; those of the attempt are written by its issuer,
-  // which starts it, or by its completer.
-  Outcome outcome_ = Outcome::kNone;  // The completer's.
+  // caches meanwhile (docs/decisions/0037-small-calls.md). What is of the call
+  // is constant while it runs; what is of the attempt is written by its issuer,
+  // which starts it. Its completer has the rest (pending_call.h).
   // The issuer's, and then the owner's.
   bool timer_armed_ : 1 = false;
   bool attachment_compressed_ : 1 = false;
@@ -192,7 +166,6 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   bool turned_away_ : 1 = false;  // See TakeBack().
   // The reply with which the call fails can't be read.
   bool unreadable_ : 1 = false;
-  std::atomic<std::uint32_t> holders_{0};  // The attempt's.
   std::uint32_t id_ = 0;
   std::uint16_t attempts_left_ = 0;
   // The route's, which may be gone at the end.
@@ -203,19 +176,8 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
       static_cast<std::uint16_t>(CompressionAlgorithm::kNone);
   RpcClientController* controller_ = nullptr;
   google::protobuf::Message* response_ = nullptr;
-  google::protobuf::Closure* done_ = nullptr;
   ClientConnection* connection_ = nullptr;
-  InboundResponse* inbound_ = nullptr;  // The completer's; owned.
-  std::int64_t received_ns_ = 0;        // The completer's.
-
-  union {
-    fiber::Carrier* carrier_ = nullptr;  // The fiber's that blocks; null: none.
-    // For calls with `done`: a counted reference to the caller's execution
-    // context, in which `done` runs; null if there is none.
-    fiber::ExecutionContext* context_;
-  };
-  flare::Status failure_;  // The completer's.
-  Route::Choice choice_;   // The last attempt's.
+  Route::Choice choice_;  // The last attempt's.
   std::int64_t deadline_ns_ = 0;
   Route* route_ = nullptr;
 
@@ -224,9 +186,11 @@ class ClientCall final : private fiber::Task, private fiber::Timer {
   OutboundBody body_;  // Bytes if there may be another attempt.
   Buffer attachment_;
 
-  // Null outside of contexts, and for callers that don't want it.
+  // For calls with `done`: a counted reference to the caller's execution
+  // context, in which `done` runs; null if there is none.
+  fiber::ExecutionContext* context_ = nullptr;
+  // Null outside of contexts, and for who doesn't want it.
   ContextStop<CancelByContext>* context_stop_ = nullptr;
-  fiber::Event completed_;  // For plain threads that block.
   RpcClientController own_controller_;
 };
 

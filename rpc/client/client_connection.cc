@@ -1,8 +1,8 @@
 // Rules:
-//  [UC1] The users are the set (from creation until it has dropped the
+//  [UC1] The users are the owner (from creation until it has dropped the
 //        connection), the stream (until OnClosed has run) and the calls. Each
 //        leaves with RemoveUser(), after its last use.
-//  [UC2] OnClosed first writes the reason, then leaves the set, so that no new
+//  [UC2] OnClosed first writes the reason, then tells the owner, so that no new
 //        call finds the connection, then closes the table. Calls that came in
 //        between are ended by the closing, or refused by Insert(), and find the
 //        reason. So every call that Insert() has accepted is ended.
@@ -26,9 +26,8 @@
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
 #include "flare/io/socket_options.h"
-#include "flare/rpc/client/client_call.h"
 #include "flare/rpc/client/client_side.h"
-#include "flare/rpc/client/peer_connections.h"
+#include "flare/rpc/client/pending_call.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
@@ -63,17 +62,20 @@ io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
 
 }  // namespace
 
-ClientConnection::ClientConnection(std::shared_ptr<PeerConnections> set,
+ClientConnection::ClientConnection(std::shared_ptr<ConnectionOwner> owner,
+                                   const ConnectionSettings& settings,
                                    std::unique_ptr<ClientProtocol> protocol,
-                                   std::size_t group,
-                                   std::unique_ptr<io::Transport> transport)
+                                   Options options)
     : fiber::Timer(&ClientConnection::OnConnectTimeout),
-      set_(std::move(set)),
+      kind_(options.kind),
+      owner_(std::move(owner)),
+      settings_(settings),
       protocol_(std::move(protocol)),
       peer_timeout_ns_(kPeerTimeoutNs),
-      stream_(io::StreamConnection::Connect(
-          set_->key().peer.endpoint, group, this,
-          StreamOptions(settings().max_packet_size), std::move(transport))) {
+      stream_(
+          io::StreamConnection::Connect(options.peer, options.group, this,
+                                        StreamOptions(settings.max_packet_size),
+                                        std::move(options.transport))) {
   protocol_->SetOutput(this);
   ConnectionBorn();
 }
@@ -85,20 +87,16 @@ ClientConnection::~ClientConnection() {
   }
 }
 
-const ConnectionSettings& ClientConnection::settings() const {
-  return set_->key().settings;
-}
-
 void ClientConnection::SetStart(std::int64_t at_ns) {
   // [UC3]
   fiber::ArmTimer(this, SaturatingAdd(at_ns, ToNs(settings().connect_timeout)));
 }
 
 flare::Status ClientConnection::LastFailure() const {
-  return set_->LastFailure();
+  return owner_->LastFailure();
 }
 
-void ClientConnection::ReturnToSet(bool keep) { set_->Return(this, keep); }
+void ClientConnection::ReturnToOwner(bool keep) { owner_->Return(this, keep); }
 
 void ClientConnection::OnConnectTimeout(fiber::Timer* timer) {
   auto* const self = static_cast<ClientConnection*>(timer);
@@ -131,7 +129,7 @@ void ClientConnection::OnConnected() {
     has_socket_ = true;
     ApplyPeerTimeout();
   }
-  set_->OnConnected(this);
+  owner_->OnConnected(this);
 }
 
 void ClientConnection::RaisePeerTimeout(std::int64_t wait_ns) {
@@ -227,8 +225,8 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   // relaxed: see NoteIncomplete.
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began > sent_ns) return;
-  set_->Retire(this);
-  if (!calls_.Empty()) return;  // Others wait for it, too.
+  owner_->Retire(this);
+  if (!calls_.Empty()) return;  // Who waits for no less than that message.
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
@@ -239,15 +237,18 @@ void ClientConnection::CloseIfThrough() {
   stream_->Close(flare::Status::Lenient(EPROTO, kThrough));
 }
 
-void ClientConnection::Retire() { set_->Retire(this); }
+void ClientConnection::Retire() { owner_->Retire(this); }
 
 // A message of a stream.
 void ClientConnection::OnHandled() {
   if (!proven_) {
     proven_ = true;
-    set_->OnProven();
+    owner_->OnProven();
   }
-  if (protocol_->streams_can_share()) set_->NoteStreamsCanShare();
+  if (!streams_can_share_ && protocol_->streams_can_share()) {
+    streams_can_share_ = true;
+    owner_->OnStreamsCanShare();
+  }
 }
 
 // Gives the received response to the call that waits for it. False: the server
@@ -256,7 +257,7 @@ bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
                                 fiber::TaskList* ready) {
   if (incoming_->last_on_connection && !last_reply_) {
     last_reply_ = true;
-    set_->Retire(this);
+    owner_->Retire(this);
     // After that: calls that are refused find another connection.
     calls_.StopInserting();
     // seq_cst: before the loads in HasNoCalls() [UC5].
@@ -264,10 +265,10 @@ bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
   }
   if (!proven_ && !incoming_->is_notice) {
     proven_ = true;
-    set_->OnProven();
+    owner_->OnProven();
   }
   replies_ += incoming_->is_notice ? 0 : 1;
-  ClientCall* const call = calls_.Take(incoming_->correlation_id);
+  PendingCall* const call = calls_.Take(incoming_->correlation_id);
   if (call != nullptr) {
     call->OnReply(std::exchange(incoming_, nullptr), now_ns, ready);
     return true;
@@ -296,11 +297,11 @@ void ClientConnection::OnClosed(const flare::Status& why) {
   through_.store(false, std::memory_order_relaxed);
   if (!connected_) fiber::CancelTimer(this);  // [UC3]
   const flare::Status reason = DecideCloseReason(why);
-  set_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
+  owner_->OnClosed(this, proven_ ? nullptr : &reason);  // [UC2]
   protocol_->OnClosed(reason);
   fiber::TaskList ready;
   calls_.Close(
-      [&](ClientCall* call) { call->OnConnectionLost(reason, &ready); });
+      [&](PendingCall* call) { call->OnConnectionLost(reason, &ready); });
   fiber::SubmitAll(std::move(ready));
   ConnectionGone();
   RemoveUser();  // [UC1]
@@ -310,7 +311,7 @@ void ClientConnection::OnClosed(const flare::Status& why) {
 flare::Status ClientConnection::DecideCloseReason(const flare::Status& why) {
   // ESHUTDOWN: in good order, but without a word.
   const bool maybe_tls = connected_ && why.code() == ESHUTDOWN &&
-                         settings().tls == nullptr && !set_->proven();
+                         settings().tls == nullptr && !owner_->proven();
   ScopedLock guard(lock_);
   if (!close_reason_.ok()) return close_reason_;  // It was our own Close().
   CountClientEvent(connected_ ? ClientEvent::kBroken : ClientEvent::kFailed);

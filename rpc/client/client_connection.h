@@ -1,8 +1,8 @@
 // One connection to a server, carrying many calls at once; a dedicated one
 // (connection_kind.h) carries one at a time.
 //
-// Made, shared and dropped by a PeerConnections (peer_connections.h); calls use
-// it like this (client_call.cc):
+// Made, shared and dropped by its owner (peer_connections.h); calls use it like
+// this (client_call.cc):
 //
 //   call's id = connection->calls().Insert(call)
 //   connection->protocol().Write(...id..., &builder)
@@ -11,8 +11,8 @@
 //   calls() and completes it ...
 //
 // Life: counted by its users: the set that offers it to calls, the stream that
-// calls back into it, and each call from PeerConnections::Acquire until it has
-// ended. The last one to leave deletes it.
+// calls back into it, and each call from when it gets the connection until it
+// has ended. The last one to leave deletes it.
 
 #ifndef FLARE_RPC_CLIENT_CLIENT_CONNECTION_H_
 #define FLARE_RPC_CLIENT_CLIENT_CONNECTION_H_
@@ -44,18 +44,62 @@
 
 namespace flare::rpc {
 
-class PeerConnections;
+class ClientConnection;
+
+// Who has made a connection, and offers it to calls (PeerConnections). Told of
+// what happens to it, by any thread; none of this blocks.
+class ConnectionOwner {
+ public:
+  // What an owner keeps with a connection, under its own lock.
+  struct Notes {
+    static constexpr std::size_t kNoPlace = static_cast<std::size_t>(-1);
+
+    bool left = false;     // It was dropped.
+    bool retired = false;  // It gets no further calls.
+    // The rest is for dedicated connections.
+    std::size_t place = kNoPlace;
+    std::int64_t waits_until_ns = 0;  // To be started; 0: at once, or it was.
+  };
+
+  // It is established; the owner calls SetEstablished().
+  virtual void OnConnected(ClientConnection* connection) = 0;
+  // The server has answered, be it too late: it is well.
+  virtual void OnProven() = 0;
+  // Streams may share connections with calls, as the server has shown.
+  virtual void OnStreamsCanShare() = 0;
+  // The connection is closed; `why` if it never brought a whole reply.
+  virtual void OnClosed(ClientConnection* connection,
+                        const flare::Status* why) = 0;
+  // The call on this dedicated connection has ended, and stops to use it.
+  // `keep`: it may carry another one; else it is closed.
+  virtual void Return(ClientConnection* connection, bool keep) = 0;
+
+  // No further calls on this connection; those under way go on.
+  virtual void Retire(ClientConnection* connection) = 0;
+  // Whether OnProven() was ever called, for any of its connections.
+  virtual bool proven() const = 0;
+  // Why the last attempt failed, if there was none since that didn't.
+  virtual flare::Status LastFailure() const = 0;
+
+ protected:
+  ~ConnectionOwner() = default;
+};
 
 class ClientConnection final : public io::StreamHandler,
                                public StreamOutput,
                                private fiber::Timer {
  public:
-  // A connection for `set`, watched by the poller of `group`. It has two users:
-  // the caller and the stream. Nothing happens until SetStart() and Start().
-  // `transport`: null for a plain one.
-  ClientConnection(std::shared_ptr<PeerConnections> set,
-                   std::unique_ptr<ClientProtocol> protocol, std::size_t group,
-                   std::unique_ptr<io::Transport> transport = nullptr);
+  struct Options {
+    ConnectionKind kind = ConnectionKind::kMultiplexed;
+    Endpoint peer;
+    std::size_t group = 0;  // Whose poller watches it.
+    std::unique_ptr<io::Transport> transport = nullptr;  // Null: a plain one.
+  };
+  // A connection of `owner`, which has its settings. It has two users: the
+  // caller and the stream. Nothing happens until SetStart() and Start().
+  ClientConnection(std::shared_ptr<ConnectionOwner> owner,
+                   const ConnectionSettings& settings,
+                   std::unique_ptr<ClientProtocol> protocol, Options options);
   ~ClientConnection() override;
 
   // When Start() will be called; the connection gives up the settings'
@@ -74,14 +118,14 @@ class ClientConnection final : public io::StreamHandler,
     // acq_rel: every use happens before the destruction [UC1].
     if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  // For the call that PeerConnections::Acquire() gave it to, at its end, in
+  // For the call that the owner gave it to, at its end, in
   // place of RemoveUser(). `clean`: nothing is to come for that call any more,
   // so that a connection of kPooled may carry another one.
   void Release(bool clean) {
     if (kind_ == ConnectionKind::kMultiplexed) [[likely]] {
       RemoveUser();
     } else {
-      ReturnToSet(clean && kind_ == ConnectionKind::kPooled);
+      ReturnToOwner(clean && kind_ == ConnectionKind::kPooled);
     }
   }
   // No further call gets it. Those under way go on.
@@ -104,7 +148,7 @@ class ClientConnection final : public io::StreamHandler,
   ClientProtocol& protocol() { return *protocol_; }
   const RefPtr<io::StreamConnection>& output() const { return stream_; }
   const Endpoint& peer() const { return stream_->remote_endpoint(); }
-  const ConnectionSettings& settings() const;
+  const ConnectionSettings& settings() const { return settings_; }
 
   // Queues the bytes of one request. Any thread; doesn't block. After kClosed
   // OnClosed() is running or yet to come, and ends all calls in calls().
@@ -153,6 +197,13 @@ class ClientConnection final : public io::StreamHandler,
     // relaxed: once it is true it stays so.
     return established_.load(std::memory_order_relaxed);
   }
+  // For the owner, in OnConnected().
+  void SetEstablished() {
+    // relaxed: for others than the owner a hint.
+    established_.store(true, std::memory_order_relaxed);
+  }
+  ConnectionOwner::Notes& notes() { return notes_; }
+  const ConnectionOwner::Notes& notes() const { return notes_; }
 
   std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
 
@@ -183,23 +234,17 @@ class ClientConnection final : public io::StreamHandler,
   void OnHandled();
   bool Dispatch(std::int64_t now_ns, std::string* error,
                 fiber::TaskList* ready);
-  [[gnu::cold, gnu::noinline]] void ReturnToSet(bool keep);
+  [[gnu::cold, gnu::noinline]] void ReturnToOwner(bool keep);
   flare::Status DecideCloseReason(const flare::Status& why);
   [[gnu::cold, gnu::noinline]] void RaisePeerTimeout(std::int64_t wait_ns);
   void ApplyPeerTimeout() FLARE_REQUIRES(lock_);
   static void OnConnectTimeout(fiber::Timer* timer);
 
   std::atomic<std::uint32_t> users_{2};
-  ConnectionKind kind_ =
-      ConnectionKind::kMultiplexed;  // Set before others see it.
-  const std::shared_ptr<PeerConnections> set_;
-  friend class PeerConnections;
-  // The set's, under its lock; the last two are for dedicated connections.
-  static constexpr std::size_t kNoPlace = static_cast<std::size_t>(-1);
-  bool left_set_ = false;
-  bool retired_ = false;
-  std::size_t place_in_set_ = kNoPlace;
-  std::int64_t waits_until_ns_ = 0;  // To be started; 0: at once, or it was.
+  const ConnectionKind kind_;
+  const std::shared_ptr<ConnectionOwner> owner_;
+  const ConnectionSettings& settings_;
+  ConnectionOwner::Notes notes_;
   std::atomic<bool> established_{false};
   const std::unique_ptr<ClientProtocol> protocol_;
   std::atomic<std::int64_t> peer_timeout_ns_;  // Written under lock_.
@@ -215,7 +260,8 @@ class ClientConnection final : public io::StreamHandler,
   std::uint32_t replies_ = 0;  // That have come; comes around.
   // Counts replies beyond the calls that were made.
   FloodGuard unasked_{FloodGuard::kMaxReplies};
-  bool proven_ = false;      // A whole reply has come.
+  bool proven_ = false;             // A whole reply has come.
+  bool streams_can_share_ = false;  // The owner knows it.
   bool last_reply_ = false;  // The server said that it ends the connection.
   // last_reply_ for those that leave, until OnClosed() [UC5].
   std::atomic<bool> through_{false};

@@ -75,11 +75,11 @@ void CompositeCall::FailPart(RpcClientController* part,
 
 void CompositeCall::Begin(CancelTarget* target) {
   target_ = target;
-  if (!ours_->BeginComposite(target)) target->Cancel();
+  if (!ours_->BeginAttempt(target)) target->Cancel();
 }
 
 void CompositeCall::End() {
-  if (target_ != nullptr) ours_->EndComposite(std::exchange(target_, nullptr));
+  if (target_ != nullptr) ours_->EndAttempt(std::exchange(target_, nullptr));
 }
 
 void CompositeCall::TakeOutcome(RpcClientController* part) {

@@ -3,7 +3,7 @@
 // Rules:
 //  [CS1] A connection is in connections_ or, after Retire, in retired_, from
 //        OpenLocked until Remove, and may be waiting_ before; the set is its
-//        user exactly as long. The code that takes it out says so in left_set_,
+//        user exactly as long. The code that takes it out says so in its notes,
 //        also if it was not in yet; OpenLocked then doesn't put it in.
 //  [CS2] Calls become users of a connection under lock_ and while it is in
 //        connections_ or is waiting_; so one that is idle, looked at under
@@ -207,10 +207,10 @@ Expected<ClientConnection*, flare::Status> PeerConnections::OpenDedicated(
     if (now < retry_at) {
       if (retry_at > patience_ns) return WhyNot();
       wait_until = retry_at;
-      needs_timer = std::none_of(dedicated_.begin(), dedicated_.end(),
-                                 [&](const ClientConnection* c) {
-                                   return c->waits_until_ns_ == wait_until;
-                                 });
+      needs_timer = std::none_of(
+          dedicated_.begin(), dedicated_.end(), [&](const ClientConnection* c) {
+            return c->notes().waits_until_ns == wait_until;
+          });
     }
     if (dedicated_.size() >= dedicated_limit_) {
       return flare::Status(STATUS_OVERLOADED,
@@ -240,10 +240,9 @@ void PeerConnections::SetRetryTimer(std::int64_t due_ns) {
 // A new connection for the caller's call, started unless it is to wait.
 Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
     ConnectionKind kind, std::int64_t wait_until_ns) {
-  auto made = MakeConnection();
+  auto made = MakeConnection(kind);
   if (!made) return made;
   ClientConnection* const connection = *made;
-  connection->kind_ = kind;
   connection->AddUser();  // The caller's call.
   CountClientEvent(ClientEvent::kOpened);
   connection->SetStart(wait_until_ns != 0 ? wait_until_ns : NowNs());
@@ -252,9 +251,9 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
   {
     ScopedLock guard(lock_);
     refused = shut_down_;
-    if (!refused && !connection->left_set_) {  // [CS1]
+    if (!refused && !connection->notes().left) {  // [CS1]
       if (kind != ConnectionKind::kMultiplexed) {
-        connection->waits_until_ns_ = wait_until_ns;
+        connection->notes().waits_until_ns = wait_until_ns;
         OfferDedicated(connection);
       } else if (wait_until_ns == 0) {
         Offer(connection);
@@ -271,7 +270,8 @@ Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
   return connection;
 }
 
-Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
+Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection(
+    ConnectionKind kind) {
   Limits limits = ClientLimits(key_.settings.max_packet_size);
   limits.max_decompressed_size = key_.settings.max_decompressed_size;
   auto protocol = NewClientProtocol(key_.protocol, limits, key_.peer.host);
@@ -288,8 +288,12 @@ Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection() {
               "server_name), or no memory");
     }
   }
-  return new ClientConnection(shared_from_this(), *std::move(protocol), group_,
-                              std::move(transport));
+  return new ClientConnection(shared_from_this(), key_.settings,
+                              *std::move(protocol),
+                              {.kind = kind,
+                               .peer = key_.peer.endpoint,
+                               .group = group_,
+                               .transport = std::move(transport)});
 }
 
 // For the connection that is, or was, waiting_; the caller is a user of it.
@@ -302,14 +306,14 @@ void PeerConnections::StartWaiting(ClientConnection* connection) {
 }
 
 void PeerConnections::Offer(ClientConnection* connection) {
-  (connection->retired_ ? retired_ : connections_).push_back(connection);
+  (connection->notes().retired ? retired_ : connections_).push_back(connection);
   CountConnections();
 }
 
 void PeerConnections::OfferDedicated(ClientConnection* connection) {
-  connection->place_in_set_ = dedicated_.size();
+  connection->notes().place = dedicated_.size();
   dedicated_.push_back(connection);
-  if (connection->waits_until_ns_ != 0) ++dedicated_waiting_;
+  if (connection->notes().waits_until_ns != 0) ++dedicated_waiting_;
   if (connection->established()) {
     // relaxed: written under lock_; for others a hint.
     dedicated_established_.fetch_add(1, std::memory_order_relaxed);
@@ -328,15 +332,15 @@ ClientConnection* PeerConnections::TakeKept() {
 
 // False: it wasn't in.
 bool PeerConnections::RemoveDedicated(ClientConnection* connection) {
-  const std::size_t place = connection->place_in_set_;
-  if (place == ClientConnection::kNoPlace) return false;
-  connection->place_in_set_ = ClientConnection::kNoPlace;
+  const std::size_t place = connection->notes().place;
+  if (place == Notes::kNoPlace) return false;
+  connection->notes().place = Notes::kNoPlace;
   dedicated_[place] = dedicated_.back();
-  dedicated_[place]->place_in_set_ =
-      dedicated_[place] == connection ? ClientConnection::kNoPlace : place;
+  dedicated_[place]->notes().place =
+      dedicated_[place] == connection ? Notes::kNoPlace : place;
   dedicated_.pop_back();
   std::erase(kept_, connection);
-  if (connection->waits_until_ns_ != 0) --dedicated_waiting_;
+  if (connection->notes().waits_until_ns != 0) --dedicated_waiting_;
   if (connection->established()) {
     // relaxed: written under lock_; for others a hint.
     dedicated_established_.fetch_sub(1, std::memory_order_relaxed);
@@ -348,8 +352,8 @@ void PeerConnections::Return(ClientConnection* connection, bool keep) {
   bool close = false;
   {
     ScopedLock guard(lock_);
-    const bool is_in = connection->place_in_set_ != ClientConnection::kNoPlace;
-    if (is_in && keep && !connection->retired_) {
+    const bool is_in = connection->notes().place != Notes::kNoPlace;
+    if (is_in && keep && !connection->notes().retired) {
       kept_.push_back(connection);
     } else {
       close = Remove(connection);
@@ -405,8 +409,9 @@ ClientConnection* PeerConnections::TakeDue(std::int64_t due_ns,
   if (dedicated_waiting_ == 0) return nullptr;
   for (; *place < dedicated_.size(); ++*place) {
     ClientConnection* const c = dedicated_[*place];
-    if (c->waits_until_ns_ == 0 || c->waits_until_ns_ > due_ns) continue;
-    c->waits_until_ns_ = 0;
+    if (c->notes().waits_until_ns == 0 || c->notes().waits_until_ns > due_ns)
+      continue;
+    c->notes().waits_until_ns = 0;
     --dedicated_waiting_;
     CountConnections();
     c->AddUser();
@@ -447,9 +452,8 @@ bool PeerConnections::Hopeful() const {
 
 void PeerConnections::OnConnected(ClientConnection* connection) {
   ScopedLock guard(lock_);
-  // relaxed: written under lock_; for others a hint.
-  connection->established_.store(true, std::memory_order_relaxed);
-  if (connection->place_in_set_ != ClientConnection::kNoPlace) {
+  connection->SetEstablished();
+  if (connection->notes().place != Notes::kNoPlace) {
     dedicated_established_.fetch_add(1, std::memory_order_relaxed);
   }
   CountConnections();
@@ -481,7 +485,7 @@ bool PeerConnections::proven() const {
 
 // False: it wasn't in.
 bool PeerConnections::Remove(ClientConnection* connection) {
-  connection->left_set_ = true;  // [CS1]
+  connection->notes().left = true;  // [CS1]
   const bool waited = waiting_ == connection;
   if (waited) waiting_ = nullptr;
   const bool removed = waited || RemoveDedicated(connection) ||
@@ -493,7 +497,7 @@ bool PeerConnections::Remove(ClientConnection* connection) {
 
 void PeerConnections::Retire(ClientConnection* connection) {
   ScopedLock guard(lock_);
-  connection->retired_ = true;  // [CS1]
+  connection->notes().retired = true;  // [CS1]
   std::erase(kept_, connection);
   if (std::erase(connections_, connection) == 0) return;
   retired_.push_back(connection);
@@ -506,7 +510,7 @@ void PeerConnections::OnClosed(ClientConnection* connection,
   bool removed = false;
   {
     ScopedLock guard(lock_);
-    const bool by_us = connection->left_set_;
+    const bool by_us = connection->notes().left;
     removed = Remove(connection);
     // relaxed: written under lock_. If several attempts fail together, one
     // counts.
@@ -557,14 +561,14 @@ void PeerConnections::Shutdown() {
     if (waiting_ != nullptr) all.push_back(std::exchange(waiting_, nullptr));
     all.insert(all.end(), dedicated_.begin(), dedicated_.end());
     for (ClientConnection* c : dedicated_) {
-      c->place_in_set_ = ClientConnection::kNoPlace;
+      c->notes().place = Notes::kNoPlace;
     }
     dedicated_.clear();
     kept_.clear();
     dedicated_waiting_ = 0;
     // relaxed: written under lock_; for others a hint.
     dedicated_established_.store(0, std::memory_order_relaxed);
-    for (ClientConnection* c : all) c->left_set_ = true;  // [CS1]
+    for (ClientConnection* c : all) c->notes().left = true;  // [CS1]
     CountConnections();
   }
   for (ClientConnection* c : all) {

@@ -35,15 +35,14 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
+#include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/connection_settings.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/name_resolver.h"
 
 namespace flare::rpc {
 
-class ClientConnection;
-
-// The purpose of a set.
+// What a set is for.
 struct ConnectionKey {
   std::string protocol;  // A name known to NewClientProtocol.
   Peer peer;
@@ -52,7 +51,9 @@ struct ConnectionKey {
   friend bool operator==(const ConnectionKey&, const ConnectionKey&) = default;
 };
 
-class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
+class PeerConnections final
+    : public ConnectionOwner,
+      public std::enable_shared_from_this<PeerConnections> {
  public:
   // May have `limit` shared connections and `dedicated_limit` others.
   PeerConnections(ConnectionKey key, std::size_t group, std::size_t limit,
@@ -91,33 +92,28 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
     // relaxed: a hint.
     return retry_at_ns_.load(std::memory_order_relaxed);
   }
-  // Why the last attempt failed, if there was none since that didn't.
-  flare::Status LastFailure() const;
 
   const ConnectionKey& key() const { return key_; }
 
-  // Called by ClientConnection, once established.
-  void OnConnected(ClientConnection* connection);
-  // The server has answered, be it too late: it is well.
-  void OnProven();
-  // Whether that was ever called.
-  bool proven() const;
-  // The server has shown that streams may share connections with calls.
-  void NoteStreamsCanShare() {
-    // relaxed, both: a fact that doesn't change, for streams to come.
-    if (streams_can_share()) return;
-    streams_can_share_.store(true, std::memory_order_relaxed);
-  }
+  // A server has shown that streams may share connections with calls.
   bool streams_can_share() const {
+    // relaxed: a fact that doesn't change, for streams to come.
     return streams_can_share_.load(std::memory_order_relaxed);
   }
-  // No further calls on this connection; those under way go on.
-  void Retire(ClientConnection* connection);
-  // The connection is closed; `why` if it never brought a whole reply.
-  void OnClosed(ClientConnection* connection, const flare::Status* why);
-  // The call on this dedicated connection has ended, and stops to use it.
-  // `keep`: it may carry another one; else it is closed.
-  void Return(ClientConnection* connection, bool keep);
+
+  // ConnectionOwner.
+  void OnConnected(ClientConnection* connection) override;
+  void OnProven() override;
+  void OnStreamsCanShare() override {
+    // relaxed: as in streams_can_share().
+    streams_can_share_.store(true, std::memory_order_relaxed);
+  }
+  void OnClosed(ClientConnection* connection,
+                const flare::Status* why) override;
+  void Return(ClientConnection* connection, bool keep) override;
+  void Retire(ClientConnection* connection) override;
+  bool proven() const override;
+  flare::Status LastFailure() const override;
 
   // Closes connections that carried nothing since `since_ns`. True if nothing
   // is left, so that the set may be dropped if nobody else has it.
@@ -142,7 +138,8 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
       std::int64_t patience_ns) FLARE_REQUIRES(open_mutex_);
   Expected<ClientConnection*, flare::Status> OpenDedicated(
       ConnectionKind kind, std::int64_t patience_ns);
-  Expected<ClientConnection*, flare::Status> MakeConnection();
+  Expected<ClientConnection*, flare::Status> MakeConnection(
+      ConnectionKind kind);
   Expected<ClientConnection*, flare::Status> Launch(ConnectionKind kind,
                                                     std::int64_t wait_until_ns)
       FLARE_REQUIRES(open_mutex_);
@@ -178,8 +175,8 @@ class PeerConnections : public std::enable_shared_from_this<PeerConnections> {
   // wait. While there is one no other is opened.
   ClientConnection* waiting_ FLARE_GUARDED_BY(lock_) = nullptr;
   std::int64_t waiting_until_ns_ FLARE_GUARDED_BY(lock_) = 0;
-  // All dedicated ones, each at its place_in_set_, and those of them that are
-  // kept and carry no call, the one used last at the end.
+  // All dedicated ones, each at the place in its notes, and those of them that
+  // are kept and carry no call, the one used last at the end.
   std::vector<ClientConnection*> dedicated_ FLARE_GUARDED_BY(lock_);
   std::vector<ClientConnection*> kept_ FLARE_GUARDED_BY(lock_);
   // How many of dedicated_ start later.

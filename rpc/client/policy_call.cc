@@ -125,7 +125,7 @@ std::optional<std::int64_t> PolicyCall::NextDelay(const RetryPolicy& retry,
 // attempt ends at once, and says so.
 void PolicyCall::Pause(std::int64_t until_ns) {
   stopped_.Reset();
-  if (controller_->BeginComposite(this)) {
+  if (controller_->BeginAttempt(this)) {
     fiber::ExecutionContext* const context = fiber::ExecutionContext::Current();
     if (context != nullptr && controller_->inherits_context_ &&
         arguments_.route->settings().inherits_context) {
@@ -134,7 +134,7 @@ void PolicyCall::Pause(std::int64_t until_ns) {
       stopped_.WaitUntil(until_ns);
     }
   }
-  controller_->EndComposite(this);
+  controller_->EndAttempt(this);
 }
 
 void PolicyCall::RunHedged() {

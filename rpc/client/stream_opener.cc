@@ -58,9 +58,18 @@ constexpr int kMaxTries = 3;
 
 }  // namespace
 
+CallStream::News StreamOpener::NewsFor(RpcClientController* controller) {
+  if (controller == nullptr) return {};
+  return [controller](std::unique_ptr<Metadata> metadata,
+                      const flare::Status& failure) {
+    controller->TakeStreamNews(std::move(metadata), failure);
+  };
+}
+
 RefPtr<CallStream> StreamOpener::Failed(const flare::Status& why,
                                         RpcClientController* controller) {
-  RefPtr<CallStream> stream = CallStream::Create({.controller = controller});
+  RefPtr<CallStream> stream =
+      CallStream::Create({.on_news = NewsFor(controller)});
   stream->Fail(why);
   return stream;
 }
@@ -102,7 +111,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   RefPtr<CallStream> stream = CallStream::Create(
       {.format = arguments.route->format(),
        .deadline_ns = call.deadline_ns,
-       .controller = controller,
+       .on_news = NewsFor(controller),
        .compression = arguments.wishes->GetCompressionAlgorithm(),
        .observer = arguments.observer,
        .metadata = arguments.metadata,

@@ -46,6 +46,9 @@ class StreamOpener {
                                    RpcClientController* controller);
 
  private:
+  // What who reads says goes to `controller`; nowhere, if that is null.
+  static CallStream::News NewsFor(RpcClientController* controller);
+
   // The arguments that each tried connection shares.
   struct Call {
     const Arguments* arguments = nullptr;

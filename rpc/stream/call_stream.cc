@@ -36,7 +36,6 @@
 
 #include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
-#include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/message_compression.h"
 #include "flare/rpc/wire/payload.h"
@@ -108,7 +107,7 @@ CallStream::CallStream(Options options)
       is_server_(options.is_server),
       deadline_ns_(options.deadline_ns),
       max_stall_ns_(options.max_stall_ns),
-      controller_(options.controller),
+      on_news_(std::move(options.on_news)),
       counter_(options.counter),
       observer_(std::move(options.observer)),
       unpacked_(std::move(options.unpacked)),
@@ -228,7 +227,7 @@ void CallStream::FailReading(const flare::Status& why, StreamError* error) {
     DropUnread(&after);
   }
   Do(&after);
-  if (controller_ != nullptr) TellController(nullptr, status());
+  if (on_news_) on_news_(nullptr, status());
 }
 
 bool CallStream::Read(Buffer* message, std::int64_t deadline_ns,
@@ -318,8 +317,8 @@ bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
         reader_ = &event;  // [SX3]
       }
     }
-    if (controller_ != nullptr && (metadata != nullptr || !failure.ok())) {
-      TellController(std::move(metadata), failure);
+    if (on_news_ && (metadata != nullptr || !failure.ok())) {
+      on_news_(std::move(metadata), failure);
     }
     if (over) return false;
     if (at_ != batch_.size()) return true;
@@ -328,14 +327,6 @@ bool CallStream::Refill(std::int64_t deadline_ns, StreamError* error) {
       return false;
     }
   }
-}
-
-void CallStream::TellController(std::unique_ptr<Metadata> metadata,
-                                const flare::Status& failure) {
-  if (metadata != nullptr) {
-    controller_->AddStreamMetadata(std::move(metadata));
-  }
-  if (!failure.ok()) controller_->FailStream(failure);
 }
 
 // False: the deadline has passed, and the event isn't set. [SX3]

@@ -32,6 +32,7 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
+#include "flare/rpc/cancel_target.h"
 #include "flare/rpc/message_observer.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
@@ -48,15 +49,17 @@ enum class StreamError {
   Timeout,      // No message came in time.
 };
 
-class RpcClientController;
-
 namespace rpc {
 
-class CallStream final : public StreamReceiver, private fiber::Timer {
+class CallStream final : public StreamReceiver,
+                         public CancelTarget,
+                         private fiber::Timer {
  public:
   // NowNs() time: no limit.
   static constexpr std::int64_t kNever =
       std::numeric_limits<std::int64_t>::max();
+
+  using News = Function<void(std::unique_ptr<Metadata>, const flare::Status&)>;
 
   struct Options {
     PayloadFormat format = PayloadFormat::kProtobuf;
@@ -76,11 +79,10 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
     // For a server: learns the size of messages that wait to be read. May be
     // null.
     StreamOutput* counter = nullptr;
-    // For a client: the reader tells it the server's metadata, and how the call
-    // failed. May be null.
-    RpcClientController* controller = nullptr;
-    // For a client: used for the messages that it sends, if the protocol has
-    // it.
+    // Of a client: called by who reads, with the server's metadata (null: none
+    // is new) and how the call failed (OK: it hasn't). May be empty.
+    News on_news = {};
+    // Of a client: of the messages that it sends, if the protocol has it.
     CompressionAlgorithm compression = CompressionAlgorithm::kNone;
     MessageObserver observer = {};
     // For a client: gets a copy of the server's metadata, and is constant from
@@ -157,10 +159,10 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   // method.
   void CloseWriting();
   // The call is given up. The peer is told.
-  void Cancel();
-  // A reader or a writer was dropped before its end. For a client: Cancel().
-  // For a server the reader closes reading. A dropped writer makes the call
-  // fail when the method has ended, unless that fails it otherwise.
+  void Cancel() override;
+  // A reader or a writer was dropped before its end. Of a client: Cancel(). Of
+  // a server the reader closes reading. A dropped writer makes the call fail
+  // when the method has ended, unless that fails it otherwise.
   void DropReader();
   void DropWriter();
   // Fails with a status of its own: nothing is read or written any more.
@@ -245,8 +247,6 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   bool WaitForCredit(fiber::Event* event, std::int64_t deadline_ns);
   bool OutputOver() const;
   std::size_t Cost(std::size_t bytes) const { return bytes + message_cost_; }
-  void TellController(std::unique_ptr<Metadata> metadata,
-                      const flare::Status& failure);
   [[nodiscard]] flare::Status Unpack(CompressionAlgorithm algorithm,
                                      Buffer* message);
   void UncountUnpacked();
@@ -270,7 +270,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   const bool is_server_;
   const std::int64_t deadline_ns_;
   const std::int64_t max_stall_ns_;
-  RpcClientController* const controller_;
+  const News on_news_;
   StreamOutput* const counter_;  // Used like wire_.
   MessageObserver observer_;     // Constant since the first message.
   // Constant since Start().
@@ -326,7 +326,7 @@ class CallStream final : public StreamReceiver, private fiber::Timer {
   Function<void(const flare::Status&)> on_failed_ FLARE_GUARDED_BY(lock_);
   Function<void()> on_detached_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<const void> kept_ FLARE_GUARDED_BY(lock_);
-  // The server's, until who reads tells the controller; so many parts came.
+  // The server's, until who reads has on_news_ told; so many parts came.
   std::unique_ptr<Metadata> metadata_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<Metadata> metadata_copy_ FLARE_GUARDED_BY(lock_);
   int metadata_parts_ FLARE_GUARDED_BY(lock_) = 0;
