@@ -4,9 +4,6 @@
 #include <utility>
 
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/server/handler_exception.h"
-#include "flare/rpc/server/interceptor_chain.h"
-#include "glog/logging.h"
 
 namespace flare {
 namespace {
@@ -49,29 +46,4 @@ void InterceptedCall::SetFailed(int code, std::string reason) {
   }
 }
 
-void ServerNext::Run() {
-  const rpc::InterceptorChain* const chain = std::exchange(chain_, nullptr);
-  if (chain == nullptr) [[unlikely]] {
-    LOG(DFATAL) << "ServerNext::Run() was called twice by one interceptor.";
-    return;
-  }
-  chain->RunFrom(next_);
-}
-
-namespace rpc {
-
-// Kept out of line: the function behind the last one needs no frame for it.
-[[gnu::noinline]] void InterceptorChain::RunInner(Place place) const {
-  RunOne(place);
-}
-
-// In a `catch (...)`.
-void InterceptorChain::Fail(Place place) const {
-  const std::string who = "nterceptor " + std::to_string(place - begin_ + 1) +
-                          " of " + std::string(call_->method());
-  const std::string what = TakeHandlerException("i" + who);
-  call_->SetFailed(STATUS_FAILED, "I" + who + " has thrown " + what);
-}
-
-}  // namespace rpc
 }  // namespace flare

@@ -47,10 +47,6 @@ namespace flare {
 
 class RpcClientController;
 
-namespace rpc {
-class InterceptorChain;
-}  // namespace rpc
-
 // A call, or a plain HTTP request, as interceptors see it. Lives as long as
 // Intercept() runs. Not thread-safe.
 class InterceptedCall {
@@ -159,25 +155,15 @@ class ServerInterceptor {
 // method or the HTTP handler.
 class ServerNext {
  public:
-  ServerNext(const ServerNext&) = delete;
-  ServerNext& operator=(const ServerNext&) = delete;
-
   // Returns when the method has answered: if it is asynchronous, when it has
   // run `done`, for which the fiber waits. An exception of an interceptor or
   // the method has failed the call by then, and goes no further. A second time
   // nothing happens, except for a line in the log.
-  void Run();
+  virtual void Run() = 0;
   void operator()(InterceptedCall&) { Run(); }
 
- private:
-  friend class rpc::InterceptorChain;
-
-  ServerNext(const rpc::InterceptorChain* chain,
-             const std::shared_ptr<ServerInterceptor>* next)
-      : chain_(chain), next_(next) {}
-
-  const rpc::InterceptorChain* chain_;  // Null once it was run.
-  const std::shared_ptr<ServerInterceptor>* const next_;
+ protected:
+  ~ServerNext() = default;
 };
 
 // --------------------------------------------------------------------------

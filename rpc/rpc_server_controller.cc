@@ -6,7 +6,7 @@
 #include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/server/server_call.h"
+#include "flare/rpc/served_call.h"
 #include "flare/rpc/stream/call_stream.h"
 #include "glog/logging.h"
 

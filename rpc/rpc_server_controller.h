@@ -45,6 +45,7 @@ class InterceptedCall;
 namespace rpc {
 class CallStream;
 class InterceptedHttpHandler;
+class ServedCall;
 class ServerCall;
 }  // namespace rpc
 
@@ -248,7 +249,7 @@ class RpcServerController final : public google::protobuf::RpcController {
   CallMetadata& ForMetadata();  // To write to.
   void ObserveMessages(MessageObserver observer);
 
-  rpc::ServerCall* call_ = nullptr;  // Null outside of a server.
+  rpc::ServedCall* call_ = nullptr;  // Null outside of a server.
   int error_code_ = 0;
   bool request_compressed_ = false;
   bool attachment_precompressed_ = false;

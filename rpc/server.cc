@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <limits>
 #include <new>
 #include <optional>
@@ -107,7 +108,7 @@ void DrainOverdueConnections(rpc::ServerState* state) {
   const std::int64_t max_idle_ns = ToNs(state->options().connection_max_idle);
   const std::int64_t max_message_ns = ToNs(state->options().message_timeout);
   state->CloseGreedy();  // Nobody asks if nothing is added any more.
-  state->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
+  state->connections.ForEachOpen([&](rpc::ServedConnection* connection) {
     if (max_idle_ns > 0) connection->DrainIfIdle(now_ns - max_idle_ns);
     if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);
   });
@@ -259,7 +260,7 @@ class Server::Running final : public rpc::RunningServer {
         linger_ns <= 0 ? std::numeric_limits<std::int64_t>::max()
                        : now_ns - std::max(linger_ns, kActiveNs);
     bool lingers = false;
-    state_->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
+    state_->connections.ForEachOpen([&](rpc::ServedConnection* connection) {
       lingers |= connection->AnnounceEnd(active_since_ns);
     });
     if (state_->connections.open() == 0) return;
@@ -270,7 +271,7 @@ class Server::Running final : public rpc::RunningServer {
     if (!lingers) return;
     linger_timer_ = fiber::SetTimer(
         ToTimePoint(SaturatingAdd(now_ns, linger_ns)), [state = state_] {
-          state->connections.ForEachOpen([](rpc::ServerConnection* connection) {
+          state->connections.ForEachOpen([](rpc::ServedConnection* connection) {
             connection->EndLingering();
           });
         });
@@ -278,7 +279,7 @@ class Server::Running final : public rpc::RunningServer {
 
   static void EndAnnounced(rpc::ServerState* state) {
     state->connections.ForEachOpen(
-        [](rpc::ServerConnection* connection) { connection->EndAnnounced(); });
+        [](rpc::ServedConnection* connection) { connection->EndAnnounced(); });
   }
 
   void KillEndTimers() {
@@ -294,9 +295,8 @@ class Server::Running final : public rpc::RunningServer {
   // False: nobody watches for it.
   bool StopCalls() {
     std::size_t stopped = 0;
-    state_->connections.ForEachOpen([&](rpc::ServerConnection* connection) {
-      stopped +=
-          connection->watched_calls().StopAll(fiber::StopCause::kShuttingDown);
+    state_->connections.ForEachOpen([&](rpc::ServedConnection* connection) {
+      stopped += connection->StopCalls();
     });
     return stopped != 0;
   }
@@ -314,7 +314,7 @@ class Server::Running final : public rpc::RunningServer {
                  << state_->statistics().calls_running
                  << " call(s) that are not through after the drain timeout"
                  << examples;
-    state_->connections.ForEachOpen([](rpc::ServerConnection* connection) {
+    state_->connections.ForEachOpen([](rpc::ServedConnection* connection) {
       connection->Close(Status(ETIMEDOUT, "the server has stopped"));
     });
     state_->connections.WaitUntilClosed();

@@ -3,7 +3,6 @@
 #include <mutex>
 
 #include "flare/base/clock.h"
-#include "flare/rpc/server/server_connection.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
@@ -14,7 +13,7 @@ ConnectionSet::~ConnectionSet() {
   CHECK_EQ(live_count_, 0u) << "a connection outlives its server's state";
 }
 
-bool ConnectionSet::Add(ServerConnection* connection) {
+bool ConnectionSet::Add(ServedConnection* connection) {
   ScopedLock guard(mutex_);
   ++live_count_;
   if (open_count_ == max_open_) return false;
@@ -23,7 +22,7 @@ bool ConnectionSet::Add(ServerConnection* connection) {
   return true;
 }
 
-void ConnectionSet::Closed(ServerConnection* connection) {
+void ConnectionSet::Closed(ServedConnection* connection) {
   ScopedLock guard(mutex_);
   open_.Remove(connection);
   if (--open_count_ == 0) changed_.notify_all();

@@ -5,15 +5,59 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "flare/base/intrusive_list.h"
+#include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/mutex.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
 
-class ServerConnection;
+// A connection as its server sees it, which must be open. Any thread.
+class ServedConnection : public io::StreamHandler, public IntrusiveListNode<> {
+ public:
+  // What it holds of Server::Options::max_buffered_bytes: unfinished input,
+  // large requests of its calls, replies that wait.
+  virtual std::size_t held() const = 0;
+  // For an unfinished message or for output that waits, nothing has happened
+  // since `since_ns`.
+  virtual bool StandsStill(std::int64_t since_ns) const = 0;
+  // Closes it at once, by a reset, since it holds `bytes` of what the server
+  // may.
+  virtual void CloseGreedy(std::size_t bytes) = 0;
+  // Closes at once: by a reset, if the peer could take that for the end of a
+  // body.
+  virtual void Close(flare::Status why) = 0;
+
+  // Drains the connection, that is, answers what has been received by now, then
+  // closes: if it has been without traffic and without calls since `since_ns`.
+  virtual void DrainIfIdle(std::int64_t since_ns) = 0;
+  // ... if the message that comes by it began before `since_ns`, and has made
+  // no progress worth the name since then.
+  virtual void DrainIfSlow(std::int64_t since_ns) = 0;
+
+  // Has the peer told that the server stops, and drains the connection when it
+  // knows; at once where the peer's protocol has no word for that. True: it
+  // lingers for a request, by whose reply the peer may be told. Only if a
+  // request is likely to come soon, as one has since `active_since_ns`.
+  virtual bool AnnounceEnd(std::int64_t active_since_ns) = 0;
+  // Drains it if it still lingers for that.
+  virtual void EndLingering() = 0;
+  // Drains it if the peer hasn't answered to that.
+  virtual void EndAnnounced() = 0;
+  // Tells the calls whose contexts somebody watches to stop, as the server
+  // doesn't wait for them any longer; returns how many.
+  virtual std::size_t StopCalls() = 0;
+  // The name of one of this connection's protocols; empty if it isn't.
+  virtual std::string_view NameOf(const ServerProtocol* protocol) const = 0;
+
+ protected:
+  ~ServedConnection() override = default;
+};
 
 // A connection is first open (its socket is), then maybe lingers on until its
 // last call has finished, then is gone.
@@ -23,9 +67,9 @@ class ConnectionSet {
   ~ConnectionSet();
 
   // False: `max_open` are open already.
-  [[nodiscard]] bool Add(ServerConnection* connection);
+  [[nodiscard]] bool Add(ServedConnection* connection);
   // Its socket is closed: out of the list.
-  void Closed(ServerConnection* connection);
+  void Closed(ServedConnection* connection);
   // It is being destroyed; after Closed(), or after Add() returned false.
   void Gone();
 
@@ -34,7 +78,7 @@ class ConnectionSet {
   template <class F>
   void ForEachOpen(F&& f) FLARE_EXCLUDES(mutex_) {
     ScopedLock guard(mutex_);
-    for (ServerConnection& connection : open_) f(&connection);
+    for (ServedConnection& connection : open_) f(&connection);
   }
 
   std::size_t open() const;
@@ -49,7 +93,7 @@ class ConnectionSet {
   const std::size_t max_open_;
   mutable fiber::Mutex mutex_;
   fiber::ConditionVariable changed_;  // One of the numbers has reached zero.
-  IntrusiveList<ServerConnection> open_ FLARE_GUARDED_BY(mutex_);
+  IntrusiveList<ServedConnection> open_ FLARE_GUARDED_BY(mutex_);
   std::size_t open_count_ FLARE_GUARDED_BY(mutex_) = 0;
   std::size_t live_count_ FLARE_GUARDED_BY(mutex_) = 0;
 };

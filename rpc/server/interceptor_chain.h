@@ -30,9 +30,19 @@ class InterceptorChain {
   void Run() const { RunOne(begin_); }
 
  private:
-  friend class flare::ServerNext;
-
   using Place = const std::shared_ptr<ServerInterceptor>*;
+
+  // What an interceptor is given; `place` is behind it.
+  class Next final : public ServerNext {
+   public:
+    Next(const InterceptorChain* chain, Place place)
+        : chain_(chain), place_(place) {}
+    void Run() override;
+
+   private:
+    const InterceptorChain* chain_;  // Null once it was run.
+    const Place place_;
+  };
 
   void RunFrom(Place place) const {
     if (place == end_) return last_(argument_);
@@ -41,7 +51,7 @@ class InterceptorChain {
   void RunInner(Place place) const;
   void RunOne(Place place) const {
     try {
-      ServerNext next(this, place + 1);
+      Next next(this, place + 1);
       (*place)->Intercept(*call_, next);
     } catch (...) {
       Fail(place);

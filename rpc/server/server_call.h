@@ -32,6 +32,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/served_call.h"
 #include "flare/rpc/server/call_messages.h"
 #include "flare/rpc/server/method_table.h"
 #include "flare/rpc/server/server_state.h"
@@ -44,6 +45,7 @@ class CallWatch;
 class ServerConnection;
 
 class ServerCall final : public fiber::Task,
+                         public ServedCall,
                          public google::protobuf::Closure,
                          private fiber::ExecutionContext::Owner,
                          public IntrusiveListNode<> {
@@ -66,12 +68,6 @@ class ServerCall final : public fiber::Task,
 
   // Valid once the call is prepared.
   bool is_stream() const { return is_stream_; }
-  // The stream of a streaming call that has begun, else null.
-  CallStream* stream() const { return stream_.Get(); }
-
-  // The identity of the connection's peer, while the call is open.
-  const PeerIdentity* peer_identity() const;
-
   // The request was cut off `connection` by `protocol`. The connection counts
   // the call, and so lives until it has finished.
   void Prepare(ServerConnection* connection, ServerProtocol* protocol,
@@ -84,17 +80,17 @@ class ServerCall final : public fiber::Task,
   // In place of the task: the server is overloaded. Doesn't block.
   void Refuse();
 
-  // Sends the response as it is now, unless that was done.
-  void WriteResponse() { Respond(/*last=*/false); }
-
   // google::protobuf::Closure: the service is done. Last use of the call; a
   // second time dies with a message, if it can be noticed.
   void Run() override;
 
-  // For the controller, while the call is open.
-  bool IsCanceled() const;
-  std::stop_token stop_token() { return context_->stop_token(); }
-  void NotifyOnCancel(google::protobuf::Closure* callback);
+  // ServedCall
+  CallStream* stream() const override { return stream_.Get(); }
+  const PeerIdentity* peer_identity() const override;
+  void WriteResponse() override { Respond(/*last=*/false); }
+  bool IsCanceled() const override;
+  std::stop_token stop_token() override { return context_->stop_token(); }
+  void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
   ServerCall();
   ~ServerCall() override;

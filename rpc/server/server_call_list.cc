@@ -147,14 +147,14 @@ std::vector<AbandonedCall> ServerCall::Running(ServerState* state) {
       all.push_back(*std::move(seen));
     }
   }
-  const auto before = [](const Glimpse& a, const ServerConnection* b) {
+  const auto before = [](const Glimpse& a, const ServedConnection* b) {
     return a.connection < b;
   };
   std::sort(all.begin(), all.end(), [&](const Glimpse& a, const Glimpse& b) {
     return before(a, b.connection);
   });
   // The protocols live as long as the connection, which doesn't close here.
-  state->connections.ForEachOpen([&](ServerConnection* connection) {
+  state->connections.ForEachOpen([&](const ServedConnection* connection) {
     for (auto it = std::lower_bound(all.begin(), all.end(), connection, before);
          it != all.end() && it->connection == connection; ++it) {
       it->call.protocol = connection->NameOf(it->protocol);

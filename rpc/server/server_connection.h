@@ -29,6 +29,7 @@
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/server/call_watch.h"
+#include "flare/rpc/server/connection_set.h"
 #include "flare/rpc/server/method_table.h"
 #include "flare/rpc/server/server_state.h"
 #include "flare/rpc/server_protocol.h"
@@ -36,9 +37,7 @@
 
 namespace flare::rpc {
 
-class ServerConnection final : public io::StreamHandler,
-                               public IntrusiveListNode<>,
-                               private ReplySink {
+class ServerConnection final : public ServedConnection, private ReplySink {
  public:
   // Begins to serve an accepted connection, or closes it if the server has too
   // many or its filter doesn't like the peer. On a worker; doesn't block.
@@ -91,16 +90,6 @@ class ServerConnection final : public io::StreamHandler,
         held_.fetch_add(after - before, std::memory_order_relaxed);
     state_->budget().Change(had, had + after - before);
   }
-  // The bytes that this connection holds: unfinished input, large requests of
-  // its calls, replies that wait.
-  [[gnu::noinline]] std::size_t held() const;
-  // For an unfinished message or for output that waits, nothing has happened
-  // since `since_ns`.
-  bool StandsStill(std::int64_t since_ns) const;
-  // Closes it at once, by a reset, since it holds `bytes` of the server's
-  // budget; any thread.
-  void CloseGreedy(std::size_t bytes);
-
   // A body follows that ends where the connection does.
   void ResetOnClose() { stream_->ResetOnClose(); }
 
@@ -136,40 +125,27 @@ class ServerConnection final : public io::StreamHandler,
   RefPtr<CallStream> StartStream(const StreamOpening& opening,
                                  std::unique_ptr<StreamWire> wire);
 
-  // --- For the server; the connection must be open. Any thread. ---
+  // --- ServedConnection ---
 
-  // Has the peer told that the server stops, and drains the connection when it
-  // knows; at once where the peer's protocol has no word for that. True: it
-  // lingers for a request, by whose reply the peer may be told. Only if a
-  // request is likely to come soon, as one has since `active_since_ns`.
-  bool AnnounceEnd(std::int64_t active_since_ns);
-  // Drains it if it still lingers for that.
-  void EndLingering() {
-    // relaxed: a connection that misses it lingers until EndAnnounced().
+  [[gnu::noinline]] std::size_t held() const override;
+  bool StandsStill(std::int64_t since_ns) const override;
+  void CloseGreedy(std::size_t bytes) override;
+  bool AnnounceEnd(std::int64_t active_since_ns) override;
+  void EndLingering() override {
+    // relaxed: who misses it lingers until EndAnnounced().
     if (lingers_.load(std::memory_order_relaxed)) EndOrTell();
   }
-  // Drains it if the peer hasn't answered to that.
-  void EndAnnounced() {
+  void EndAnnounced() override {
     // relaxed: draining twice does no harm.
     if (!drained_.load(std::memory_order_relaxed)) Drain();
   }
-  // Answers the requests received by now, then closes.
-  void Drain() {
-    // relaxed: for a log line, and for EndAnnounced().
-    drained_.store(true, std::memory_order_relaxed);
-    stream_->EndInput();
+  std::size_t StopCalls() override {
+    return watched_calls_.StopAll(fiber::StopCause::kShuttingDown);
   }
-  // One of this connection's protocols; empty if it isn't.
-  std::string_view NameOf(const ServerProtocol* protocol) const;
-  // Closes at once: by a reset, if the peer could take that for the end of a
-  // body.
-  void Close(flare::Status why) { stream_->Close(std::move(why)); }
-  // Drains the connection if it has been without traffic and without calls
-  // since `since_ns`.
-  void DrainIfIdle(std::int64_t since_ns);
-  // Drains the connection if the message that comes by it began before
-  // `since_ns`, and has made no progress worth the name since then.
-  void DrainIfSlow(std::int64_t since_ns);
+  std::string_view NameOf(const ServerProtocol* protocol) const override;
+  void Close(flare::Status why) override { stream_->Close(std::move(why)); }
+  void DrainIfIdle(std::int64_t since_ns) override;
+  void DrainIfSlow(std::int64_t since_ns) override;
 
  private:
   ServerConnection(RefPtr<ServerState> state, io::UniqueFd fd,
@@ -180,6 +156,13 @@ class ServerConnection final : public io::StreamHandler,
   // Parts of holds_: one call, and one streaming call.
   static constexpr std::uint64_t kCall = 1;
   static constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
+
+  // Answers what has been received by now, then closes.
+  void Drain() {
+    // relaxed: for a log line, and for EndAnnounced().
+    drained_.store(true, std::memory_order_relaxed);
+    stream_->EndInput();
+  }
 
   // io::StreamHandler
   bool OnData(Buffer& in, std::size_t* need, std::string* error) override;

@@ -10,7 +10,6 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/server/server_connection.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
@@ -23,7 +22,7 @@ constexpr std::size_t kStandstillWeight = 8;
 
 }  // namespace
 
-ServerState::ServerState(Server::Options options)
+ServerState::ServerState(ServerOptions options)
     : connections(options.max_concurrent_connections),
       name_(options.service_name),
       options_(std::move(options)),
@@ -145,7 +144,7 @@ void ServerState::CloseGreedy() {
   closing_greedy_.store(false, std::memory_order_relaxed);
 }
 
-ServerState::Share ServerState::ShareOf(const ServerConnection& connection,
+ServerState::Share ServerState::ShareOf(const ServedConnection& connection,
                                         std::int64_t since_ns) {
   const std::size_t bytes = connection.held();
   if (bytes < io::MemoryBudget::kStep) return {0, bytes};
@@ -157,8 +156,8 @@ ServerState::Share ServerState::ShareOf(const ServerConnection& connection,
 std::size_t ServerState::CloseMostGreedy() {
   const std::int64_t since_ns = NowNs() - kStandstillNs;
   std::vector<Share> shares;
-  std::size_t open = 0;  // The bytes that the open ones hold together.
-  connections.ForEachOpen([&](ServerConnection* connection) {
+  std::size_t open = 0;  // What those that are open hold together.
+  connections.ForEachOpen([&](ServedConnection* connection) {
     const Share share = ShareOf(*connection, since_ns);
     open += share.bytes;
     if (share.score != 0) shares.push_back(share);
@@ -180,7 +179,7 @@ std::size_t ServerState::CloseMostGreedy() {
     least = share.score;
   }
   left = open;
-  connections.ForEachOpen([&](ServerConnection* connection) {
+  connections.ForEachOpen([&](ServedConnection* connection) {
     const Share share = ShareOf(*connection, since_ns);
     if (left <= wanted || share.score == 0 || share.score < least) return;
     connection->CloseGreedy(share.bytes);
@@ -226,11 +225,11 @@ void ServerState::LogConnection(const Endpoint& peer, const std::string& what) {
   }
 }
 
-Server::Statistics ServerState::statistics() const {
+ServerStatistics ServerState::statistics() const {
   const auto get = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
-  Server::Statistics sum;
+  ServerStatistics sum;
   sum.connections_accepted = get(connection_counters.accepted);
   sum.connections_open = connections.open();
   sum.connections_refused = get(connection_counters.refused);

@@ -24,19 +24,20 @@
 #include "flare/rpc/admission/admission_control.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol_registry.h"
-#include "flare/rpc/server.h"
 #include "flare/rpc/server/call_gate.h"
 #include "flare/rpc/server/call_limit.h"
 #include "flare/rpc/server/connection_set.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_table.h"
+#include "flare/rpc/server_options.h"
+#include "flare/rpc/server_statistics.h"
 #include "flare/rpc/stream/unpacked_bytes.h"
 
 namespace flare::rpc {
 
 class ServerState : public RefCounted<ServerState> {
  public:
-  explicit ServerState(Server::Options options);
+  explicit ServerState(ServerOptions options);
 
   // The last step before serving: fixes the protocols and the limits, sizes the
   // counters for the runtime, which must be running. `names` are those of the
@@ -50,7 +51,7 @@ class ServerState : public RefCounted<ServerState> {
   // connection may be left, nor any call.
   void DropUserCode();
 
-  const Server::Options& options() const { return options_; }
+  const ServerOptions& options() const { return options_; }
   const ServerProtocolSet& protocols() const { return protocols_; }
   // Null: connections are plain.
   io::TlsServerContext* tls() const { return tls_.get(); }
@@ -129,7 +130,7 @@ class ServerState : public RefCounted<ServerState> {
     counter->fetch_add(1, std::memory_order_relaxed);
   }
 
-  // The bytes that all connections hold together (ServerConnection::held()).
+  // What all connections hold together (ServedConnection::held()).
   io::MemoryBudget& budget() const { return *budget_; }
   const RefPtr<io::MemoryBudget>& shared_budget() const { return budget_; }
   // If they exceed the budget: closes those that hold most, idle ones first,
@@ -141,7 +142,7 @@ class ServerState : public RefCounted<ServerState> {
   // A warning about a connection, at most one per second.
   void LogConnection(const Endpoint& peer, const std::string& what);
 
-  Server::Statistics statistics() const;
+  ServerStatistics statistics() const;
 
  private:
   // One per scheduling group, so that groups don't share a cache line on each
@@ -161,7 +162,7 @@ class ServerState : public RefCounted<ServerState> {
     std::size_t score;  // The higher, the earlier it is closed; 0: never.
     std::size_t bytes;
   };
-  static Share ShareOf(const ServerConnection& connection,
+  static Share ShareOf(const ServedConnection& connection,
                        std::int64_t since_ns);
   std::size_t CloseMostGreedy();
 
@@ -176,7 +177,7 @@ class ServerState : public RefCounted<ServerState> {
 
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
-  Server::Options options_;  // Fixed, except in DropUserCode().
+  ServerOptions options_;  // Fixed, but for DropUserCode().
   std::shared_ptr<const void> used_by_protocols_;
   ServerProtocolSet protocols_;
   std::shared_ptr<io::TlsServerContext> tls_;

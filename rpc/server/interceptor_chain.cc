@@ -1,0 +1,34 @@
+#include "flare/rpc/server/interceptor_chain.h"
+
+#include <string>
+#include <utility>
+
+#include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server/handler_exception.h"
+#include "glog/logging.h"
+
+namespace flare::rpc {
+
+void InterceptorChain::Next::Run() {
+  const InterceptorChain* const chain = std::exchange(chain_, nullptr);
+  if (chain == nullptr) [[unlikely]] {
+    LOG(DFATAL) << "ServerNext::Run() was called twice by one interceptor.";
+    return;
+  }
+  chain->RunFrom(place_);
+}
+
+// Not inlined: what is behind the last one needs no frame for it.
+[[gnu::noinline]] void InterceptorChain::RunInner(Place place) const {
+  RunOne(place);
+}
+
+// In a `catch (...)`.
+void InterceptorChain::Fail(Place place) const {
+  const std::string who = "nterceptor " + std::to_string(place - begin_ + 1) +
+                          " of " + std::string(call_->method());
+  const std::string what = TakeHandlerException("i" + who);
+  call_->SetFailed(STATUS_FAILED, "I" + who + " has thrown " + what);
+}
+
+}  // namespace flare::rpc
