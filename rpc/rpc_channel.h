@@ -108,7 +108,7 @@ class RpcChannel : public google::protobuf::RpcChannel {
                   google::protobuf::Message* response,
                   google::protobuf::Closure* done) override;
 
-  // Begins a streaming call; for generated code (stream/open_stream.h).
+  // Begins a streaming call; for generated code (open_stream.h).
   RefPtr<rpc::CallStream> OpenStream(
       const google::protobuf::MethodDescriptor* method,
       RpcClientController* controller,

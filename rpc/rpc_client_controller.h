@@ -376,7 +376,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::int64_t timeout_ns_ = 0;  // A span or a deadline.
   std::size_t max_attempts_ = 1;
 
-  // What StartCancel() would end, or null; or Busy() while one does so.
+  // The thing that StartCancel() would end, or null; Busy() while one does so.
   std::atomic<rpc::CancelTarget*> cancelable_{nullptr};
   // Where the last call went; only compared, never followed. A controller used
   // again prefers that connection, so that replies that came in with one read

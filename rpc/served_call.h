@@ -1,5 +1,4 @@
-// What a RpcServerController asks of the call that it belongs to, while that is
-// open.
+// A call as its RpcServerController knows it, while it is open.
 #ifndef FLARE_RPC_SERVED_CALL_H_
 #define FLARE_RPC_SERVED_CALL_H_
 
@@ -15,9 +14,9 @@ class CallStream;
 
 class ServedCall {
  public:
-  // Of a streaming call that has begun, else null.
+  // Null unless it is a streaming call that has begun.
   virtual CallStream* stream() const = 0;
-  // Of the client; null if it has shown no certificate.
+  // The client's; null if it has shown no certificate.
   virtual const PeerIdentity* peer_identity() const = 0;
   // Sends the response as it is now, unless that was done. May block.
   virtual void WriteResponse() = 0;

@@ -45,11 +45,11 @@
 #include "flare/base/future.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/status.h"
+#include "flare/rpc/open_stream.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/open_stream.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
 

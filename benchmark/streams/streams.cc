@@ -35,12 +35,12 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/init.h"
 #include "flare/rpc/connection_pool.h"
+#include "flare/rpc/open_stream.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/stream/call_stream.h"
-#include "flare/rpc/stream/open_stream.h"
 
 DEFINE_string(protocol, "flare", "flare, grpc, trpc or baidu-std.");
 DEFINE_string(mode, "chat", "upload, download, chat or unary.");

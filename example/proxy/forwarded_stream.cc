@@ -8,10 +8,10 @@
 #include "flare/base/ref_ptr.h"
 #include "flare/fiber/async.h"
 #include "flare/rpc/metadata.h"
+#include "flare/rpc/open_stream.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/call_stream.h"
-#include "flare/rpc/stream/open_stream.h"
 
 namespace example::proxy {
 namespace {

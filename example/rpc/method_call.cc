@@ -2,9 +2,9 @@
 
 #include "flare/base/buffer.h"
 #include "flare/fiber/fiber.h"
+#include "flare/rpc/open_stream.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/call_stream.h"
-#include "flare/rpc/stream/open_stream.h"
 
 namespace example {
 namespace {

@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "flare/rpc/open_stream.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/open_stream.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
 #include "rpc/services/reflection.pb.h"

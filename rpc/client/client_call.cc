@@ -1,5 +1,5 @@
-// An attempt is one request on one connection. Who may touch the call, when
-// (what issuer and completer share is in pending_call.h):
+// An attempt is one request on one connection. The parties that may touch the
+// call, and when (pending_call.h has the part that they share):
 //
 //   owner:  CallMethod's caller, or the call's own task
 //     StartAttempt   holders_ = 2; the owner turns into the issuer

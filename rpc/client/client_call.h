@@ -150,9 +150,9 @@ class ClientCall final : private CancelTarget,
   void Recycle();
 
   // In the order of how often they are used, since calls that wait leave the
-  // caches meanwhile (docs/decisions/0037-small-calls.md). What is of the call
-  // is constant while it runs; what is of the attempt is written by its issuer,
-  // which starts it. Its completer has the rest (pending_call.h).
+  // caches meanwhile (docs/decisions/0037-small-calls.md). Members of the call
+  // are constant while it runs; those of the attempt are written by its issuer,
+  // which starts it. The completer writes those of pending_call.h.
   // The issuer's, and then the owner's.
   bool timer_armed_ : 1 = false;
   bool attachment_compressed_ : 1 = false;
@@ -189,7 +189,7 @@ class ClientCall final : private CancelTarget,
   // For calls with `done`: a counted reference to the caller's execution
   // context, in which `done` runs; null if there is none.
   fiber::ExecutionContext* context_ = nullptr;
-  // Null outside of contexts, and for who doesn't want it.
+  // Null outside of contexts, and for callers that don't want it.
   ContextStop<CancelByContext>* context_stop_ = nullptr;
   RpcClientController own_controller_;
 };

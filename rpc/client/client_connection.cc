@@ -226,7 +226,7 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   const std::int64_t began = message_began_ns_.load(std::memory_order_relaxed);
   if (began == 0 || began > sent_ns) return;
   owner_->Retire(this);
-  if (!calls_.Empty()) return;  // Who waits for no less than that message.
+  if (!calls_.Empty()) return;  // Others wait for it, too.
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 

@@ -46,11 +46,11 @@ namespace flare::rpc {
 
 class ClientConnection;
 
-// Who has made a connection, and offers it to calls (PeerConnections). Told of
-// what happens to it, by any thread; none of this blocks.
+// The maker of a connection, which offers it to calls (PeerConnections). It
+// hears of the connection from any thread; none of this blocks.
 class ConnectionOwner {
  public:
-  // What an owner keeps with a connection, under its own lock.
+  // The owner's own notes on a connection, under its own lock.
   struct Notes {
     static constexpr std::size_t kNoPlace = static_cast<std::size_t>(-1);
 
@@ -92,7 +92,7 @@ class ClientConnection final : public io::StreamHandler,
   struct Options {
     ConnectionKind kind = ConnectionKind::kMultiplexed;
     Endpoint peer;
-    std::size_t group = 0;  // Whose poller watches it.
+    std::size_t group = 0;  // Its poller watches the connection.
     std::unique_ptr<io::Transport> transport = nullptr;  // Null: a plain one.
   };
   // A connection of `owner`, which has its settings. It has two users: the

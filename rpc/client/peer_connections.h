@@ -42,7 +42,7 @@
 
 namespace flare::rpc {
 
-// What a set is for.
+// The purpose of a set.
 struct ConnectionKey {
   std::string protocol;  // A name known to NewClientProtocol.
   Peer peer;

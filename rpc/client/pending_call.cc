@@ -43,7 +43,7 @@ void PendingCall::BlockThread() {
 
 bool PendingCall::LetGo() {
   if (OtherHasLetGo()) return true;  // No atomic exchange is needed.
-  // release: what was done to the call is visible to the one who lets go last;
+  // release: changes of the call are visible to the one who lets go last;
   // acquire: the other way round [CA2].
   return holders_.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }

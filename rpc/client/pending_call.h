@@ -1,13 +1,13 @@
-// What a connection knows of a call: that it waits for the end of an attempt,
-// and how it is told of that. ClientCall (client_call.h) is the only kind.
+// A call that waits for the end of an attempt, as its connection sees it.
+// ClientCall (client_call.h) is the only kind.
 //
-//   connection->calls().Insert(call);        // by the call
-//   connection->calls().Take(id)->OnReply(reply, now_ns, &ready);  // its
-//   reader
+//   connection->calls().Insert(call);  // The call.
+//   // The connection's reader.
+//   connection->calls().Take(id)->OnReply(reply, now_ns, &ready);
 //
-// An attempt is held by two: its issuer, which sends the request, and its
-// completer, which says how the attempt ended. Who lets go last has the call.
-// What holds is written at the top of client_call.cc.
+// An attempt has two holders: its issuer, which sends the request, and its
+// completer, which notes how the attempt ended. The last one to let go owns the
+// call. The invariants are at the top of client_call.cc.
 
 #ifndef FLARE_RPC_CLIENT_PENDING_CALL_H_
 #define FLARE_RPC_CLIENT_PENDING_CALL_H_
@@ -32,10 +32,10 @@ class PendingCall : protected fiber::Task {
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
 
-  // These two end an attempt. Called once, by whoever has taken the call out of
-  // its connection's table; the caller must not touch the call afterwards.
-  // `ready` collects what is to be submitted; null: it is submitted at once.
-  // OnReply() takes `reply`, which the call puts back into its pool.
+  // These two end an attempt. Called once, by the party that has taken the call
+  // out of its connection's table; the caller must not touch the call
+  // afterwards. `ready` collects tasks to submit; null: they are submitted at
+  // once. OnReply() takes `reply`, which the call puts back into its pool.
   void OnReply(InboundResponse* reply, std::int64_t now_ns,
                fiber::TaskList* ready);
   void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
@@ -52,32 +52,32 @@ class PendingCall : protected fiber::Task {
   PendingCall() = default;
   ~PendingCall() = default;
 
-  // Of the owner, if nobody is to be called at the end: it is the calling fiber
-  // (or thread) that waits for it.
+  // The owner says so if there is no `done`: the calling fiber (or thread)
+  // waits for the end.
   void BlockCaller();
-  // Of the owner, who turns into the issuer of the next attempt.
+  // The owner turns into the issuer of the next attempt.
   void StartPending() {
     outcome_ = Outcome::kNone;
     // relaxed: there is only the owner; the table publishes it [CA1].
     holders_.store(2, std::memory_order_relaxed);
   }
-  // Of the issuer of a call that blocks: lets go, and returns with the call in
+  // For the issuer of a call that blocks: lets go, and returns with the call in
   // the owner's hands.
   void WaitForEnd();
-  // Of issuer and completer. True: the other one had let go before, and the
+  // For issuer and completer. True: the other one had let go before, and the
   // call is the caller's.
   [[nodiscard]] bool LetGo();
-  // True: of issuer and completer only the one that asks is left, and what the
-  // other did is visible to it.
+  // True: of issuer and completer only the one that asks is left, and the
+  // other's changes are visible to it.
   bool OtherHasLetGo() const {
     // acquire: pairs with the release in LetGo [CA2].
     return holders_.load(std::memory_order_acquire) == 1;
   }
-  // Of the completer: its last touch.
+  // The completer's last touch.
   void Complete(Outcome outcome, fiber::TaskList* ready);
 
   google::protobuf::Closure* done_ = nullptr;  // Null: the caller blocks.
-  // Of the completer, and then of the owner.
+  // The completer's, and then the owner's.
   InboundResponse* inbound_ = nullptr;  // Owned.
   std::int64_t received_ns_ = 0;
   flare::Status failure_;

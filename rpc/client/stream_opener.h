@@ -46,7 +46,7 @@ class StreamOpener {
                                    RpcClientController* controller);
 
  private:
-  // What who reads says goes to `controller`; nowhere, if that is null.
+  // News from the reader go to `controller`; nowhere, if that is null.
   static CallStream::News NewsFor(RpcClientController* controller);
 
   // The arguments that each tried connection shares.

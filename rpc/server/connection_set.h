@@ -20,21 +20,22 @@ namespace flare::rpc {
 // A connection as its server sees it, which must be open. Any thread.
 class ServedConnection : public io::StreamHandler, public IntrusiveListNode<> {
  public:
-  // What it holds of Server::Options::max_buffered_bytes: unfinished input,
-  // large requests of its calls, replies that wait.
+  // Its part of Server::Options::max_buffered_bytes: unfinished input, large
+  // requests of its calls, replies that wait.
   virtual std::size_t held() const = 0;
   // For an unfinished message or for output that waits, nothing has happened
   // since `since_ns`.
   virtual bool StandsStill(std::int64_t since_ns) const = 0;
-  // Closes it at once, by a reset, since it holds `bytes` of what the server
-  // may.
+  // Closes it at once, by a reset, since it holds `bytes` of the server's
+  // budget.
   virtual void CloseGreedy(std::size_t bytes) = 0;
   // Closes at once: by a reset, if the peer could take that for the end of a
   // body.
   virtual void Close(flare::Status why) = 0;
 
-  // Drains the connection, that is, answers what has been received by now, then
-  // closes: if it has been without traffic and without calls since `since_ns`.
+  // Drains the connection, that is, answers the requests received by now,
+  // then closes: if it has been without traffic and without calls since
+  // `since_ns`.
   virtual void DrainIfIdle(std::int64_t since_ns) = 0;
   // ... if the message that comes by it began before `since_ns`, and has made
   // no progress worth the name since then.

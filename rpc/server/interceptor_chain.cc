@@ -18,7 +18,8 @@ void InterceptorChain::Next::Run() {
   chain->RunFrom(place_);
 }
 
-// Not inlined: what is behind the last one needs no frame for it.
+// A function of its own, so that calls without another one need no frame for
+// it.
 [[gnu::noinline]] void InterceptorChain::RunInner(Place place) const {
   RunOne(place);
 }

@@ -32,7 +32,7 @@ class InterceptorChain {
  private:
   using Place = const std::shared_ptr<ServerInterceptor>*;
 
-  // What an interceptor is given; `place` is behind it.
+  // An interceptor gets this; `place` is behind it.
   class Next final : public ServerNext {
    public:
     Next(const InterceptorChain* chain, Place place)

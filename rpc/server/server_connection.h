@@ -132,7 +132,7 @@ class ServerConnection final : public ServedConnection, private ReplySink {
   void CloseGreedy(std::size_t bytes) override;
   bool AnnounceEnd(std::int64_t active_since_ns) override;
   void EndLingering() override {
-    // relaxed: who misses it lingers until EndAnnounced().
+    // relaxed: a connection that misses it lingers until EndAnnounced().
     if (lingers_.load(std::memory_order_relaxed)) EndOrTell();
   }
   void EndAnnounced() override {
@@ -157,7 +157,7 @@ class ServerConnection final : public ServedConnection, private ReplySink {
   static constexpr std::uint64_t kCall = 1;
   static constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
 
-  // Answers what has been received by now, then closes.
+  // Answers the requests received by now, then closes.
   void Drain() {
     // relaxed: for a log line, and for EndAnnounced().
     drained_.store(true, std::memory_order_relaxed);

@@ -156,7 +156,7 @@ ServerState::Share ServerState::ShareOf(const ServedConnection& connection,
 std::size_t ServerState::CloseMostGreedy() {
   const std::int64_t since_ns = NowNs() - kStandstillNs;
   std::vector<Share> shares;
-  std::size_t open = 0;  // What those that are open hold together.
+  std::size_t open = 0;  // The bytes that the open ones hold together.
   connections.ForEachOpen([&](ServedConnection* connection) {
     const Share share = ShareOf(*connection, since_ns);
     open += share.bytes;

@@ -130,7 +130,7 @@ class ServerState : public RefCounted<ServerState> {
     counter->fetch_add(1, std::memory_order_relaxed);
   }
 
-  // What all connections hold together (ServedConnection::held()).
+  // The bytes that all connections hold together (ServedConnection::held()).
   io::MemoryBudget& budget() const { return *budget_; }
   const RefPtr<io::MemoryBudget>& shared_budget() const { return budget_; }
   // If they exceed the budget: closes those that hold most, idle ones first,
@@ -177,7 +177,7 @@ class ServerState : public RefCounted<ServerState> {
 
   mutable ThreadMutex name_mutex_;
   std::string name_ FLARE_GUARDED_BY(name_mutex_);
-  ServerOptions options_;  // Fixed, but for DropUserCode().
+  ServerOptions options_;  // Fixed, except in DropUserCode().
   std::shared_ptr<const void> used_by_protocols_;
   ServerProtocolSet protocols_;
   std::shared_ptr<io::TlsServerContext> tls_;

@@ -79,10 +79,11 @@ class CallStream final : public StreamReceiver,
     // For a server: learns the size of messages that wait to be read. May be
     // null.
     StreamOutput* counter = nullptr;
-    // Of a client: called by who reads, with the server's metadata (null: none
+    // For a client: the reader calls it with the server's metadata (null: none
     // is new) and how the call failed (OK: it hasn't). May be empty.
     News on_news = {};
-    // Of a client: of the messages that it sends, if the protocol has it.
+    // For a client: used for the messages that it sends, if the protocol has
+    // it.
     CompressionAlgorithm compression = CompressionAlgorithm::kNone;
     MessageObserver observer = {};
     // For a client: gets a copy of the server's metadata, and is constant from
@@ -160,9 +161,9 @@ class CallStream final : public StreamReceiver,
   void CloseWriting();
   // The call is given up. The peer is told.
   void Cancel() override;
-  // A reader or a writer was dropped before its end. Of a client: Cancel(). Of
-  // a server the reader closes reading. A dropped writer makes the call fail
-  // when the method has ended, unless that fails it otherwise.
+  // A reader or a writer was dropped before its end. For a client: Cancel().
+  // For a server the reader closes reading. A dropped writer makes the call
+  // fail when the method has ended, unless that fails it otherwise.
   void DropReader();
   void DropWriter();
   // Fails with a status of its own: nothing is read or written any more.
@@ -326,7 +327,7 @@ class CallStream final : public StreamReceiver,
   Function<void(const flare::Status&)> on_failed_ FLARE_GUARDED_BY(lock_);
   Function<void()> on_detached_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<const void> kept_ FLARE_GUARDED_BY(lock_);
-  // The server's, until who reads has on_news_ told; so many parts came.
+  // The server's, until the reader calls on_news_; so many parts came.
   std::unique_ptr<Metadata> metadata_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<Metadata> metadata_copy_ FLARE_GUARDED_BY(lock_);
   int metadata_parts_ FLARE_GUARDED_BY(lock_) = 0;

@@ -1,6 +1,6 @@
 // HTTP handlers that are called through the interceptors of their server.
-#ifndef FLARE_RPC_HTTP_INTERCEPTION_H_
-#define FLARE_RPC_HTTP_INTERCEPTION_H_
+#ifndef FLARE_RPC_SERVING_HTTP_INTERCEPTION_H_
+#define FLARE_RPC_SERVING_HTTP_INTERCEPTION_H_
 
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server/interceptor_chain.h"
@@ -13,4 +13,4 @@ HttpHandlerPtr InterceptHttp(HttpHandlerPtr handler,
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_HTTP_INTERCEPTION_H_
+#endif  // FLARE_RPC_SERVING_HTTP_INTERCEPTION_H_

@@ -1,4 +1,4 @@
-#include "flare/rpc/stream/open_stream.h"
+#include "flare/rpc/open_stream.h"
 
 #include <utility>
 

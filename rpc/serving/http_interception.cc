@@ -1,4 +1,4 @@
-#include "flare/rpc/http_interception.h"
+#include "flare/rpc/serving/http_interception.h"
 
 #include <exception>
 #include <memory>

@@ -1,7 +1,7 @@
 // Begins streaming calls on a channel. For generated code; users call their
 // stubs.
-#ifndef FLARE_RPC_STREAM_OPEN_STREAM_H_
-#define FLARE_RPC_STREAM_OPEN_STREAM_H_
+#ifndef FLARE_RPC_OPEN_STREAM_H_
+#define FLARE_RPC_OPEN_STREAM_H_
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -26,4 +26,4 @@ RefPtr<CallStream> OpenStream(google::protobuf::RpcChannel* channel,
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_STREAM_OPEN_STREAM_H_
+#endif  // FLARE_RPC_OPEN_STREAM_H_

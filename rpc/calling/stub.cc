@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "flare/fiber/future.h"
+#include "flare/rpc/open_stream.h"
 #include "flare/rpc/server/handler_exception.h"
-#include "flare/rpc/stream/open_stream.h"
 #include "glog/logging.h"
 
 namespace flare::rpc {
