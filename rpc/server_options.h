@@ -190,6 +190,16 @@ struct ServerOptions {
   AdmissionOptions admission = rpc::ServerDefaultsFromFlags().admission;
 };
 
+namespace rpc {
+
+struct Limits;
+
+// For Server. The options, with sizes that protocols can keep.
+ServerOptions WithinLimits(ServerOptions options);
+// For Server. The limits that its protocols keep.
+Limits LimitsOf(const ServerOptions& options);
+
+}  // namespace rpc
 }  // namespace flare
 
 #endif  // FLARE_RPC_SERVER_OPTIONS_H_

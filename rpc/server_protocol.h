@@ -36,7 +36,7 @@
 #include "flare/rpc/own_request.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

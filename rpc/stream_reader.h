@@ -31,75 +31,15 @@
 #include "flare/base/future.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream/call_stream.h"
 #include "flare/rpc/stream/stream_side.h"
 
 namespace flare {
+namespace rpc {
 
-// Not thread-safe; a StreamWriter of the same call may be used at the same
-// time. Only reads block: the fiber, or a plain thread.
-//
-// SetExpiration() (stream_side.h) limits how long reads wait.
-template <class T>
-class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
-  static_assert(std::is_base_of_v<google::protobuf::Message, T>);
-
+// The part of StreamReader that is the same for all types of messages.
+class MessageReader : public StreamSide<&CallStream::DropReader> {
  public:
-  using Result = Expected<T, StreamError>;
-
-  // Without a stream: each read fails with IoError.
-  StreamReader() = default;
-
-  // For generated code and for tests. `only_one`: the peer's single message is
-  // handed out once its call has succeeded.
-  explicit StreamReader(RefPtr<rpc::CallStream> stream, bool only_one = false)
-      : StreamSide(std::move(stream)), only_one_(only_one) {}
-
-  // The next message, or the reason why there is none:
-  //   EndOfStream  the peer has sent all; a client's call has succeeded
-  //   IoError      the call has failed or was cancelled, or its connection was
-  //                lost; in a client status() says which
-  //   Timeout      the expiration came first, and the reader can still be used;
-  //                or the call's deadline has passed (status() isn't OK)
-  // After EndOfStream and IoError all reads give the same again.
-  Result Read() {
-    T message;
-    if (!Read(&message)) return Unexpected(error_);
-    return message;
-  }
-
-  // Reads into an object that is used again, which saves allocations. False:
-  // error() says why, and the object's contents are unspecified.
-  bool Read(T* message) {
-    if (peeked_ == nullptr) return ReadStream(message);
-    const auto peeked = std::move(peeked_);
-    if (*peeked) *message = *std::move(*peeked);
-    return peeked->has_value();
-  }
-
-  // Returns the result of the next Read(), which leaves it here. Blocks, too.
-  // Valid until the next call of a function that isn't const.
-  Result* Peek() {
-    if (peeked_ == nullptr) {
-      T message;
-      peeked_ = ReadStream(&message)
-                    ? std::make_unique<Result>(std::move(message))
-                    : std::make_unique<Result>(Unexpected(error_));
-    }
-    return peeked_.get();
-  }
-
-  // Reads no more: further messages are dropped. The call goes on as long as
-  // somebody writes.
-  void Close() {
-    peeked_ = nullptr;
-    if (!open()) return;
-    over_ = true;
-    error_ = StreamError::EndOfStream;
-    stream_->CloseReading();
-  }
-
   // The message that was read last came compressed.
   bool compressed() const {
     return stream_ != nullptr && stream_->read_compressed();
@@ -111,11 +51,85 @@ class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
 
   // In a client: the outcome of the call, once a read has returned EndOfStream
   // or IoError. OK as long as the call goes on.
-  Status status() const {
-    if (stream_ == nullptr) {
-      return Status(rpc::STATUS_INVALID_CHANNEL, "There is no stream.");
+  flare::Status status() const;
+
+ protected:
+  MessageReader() = default;
+  MessageReader(RefPtr<CallStream> stream, bool only_one);
+
+  bool ReadNext(google::protobuf::Message* message);
+  void CloseReading();
+  // Would ReadNext() return at once?
+  bool ReadyToRead() const;
+
+ private:
+  bool EndAfterMessage();
+
+  bool only_one_ = false;
+  // The error of all reads, once it is over.
+  StreamError error_ = StreamError::IoError;
+};
+
+}  // namespace rpc
+
+// Not thread-safe; a StreamWriter of the same call may be used at the same
+// time. Only reads block: the fiber, or a plain thread.
+//
+// SetExpiration() (stream_side.h) limits how long reads wait.
+template <class T>
+class StreamReader : public rpc::MessageReader {
+  static_assert(std::is_base_of_v<google::protobuf::Message, T>);
+
+ public:
+  using Result = Expected<T, StreamError>;
+
+  // Without a stream: each read fails with IoError.
+  StreamReader() = default;
+
+  // For generated code and for tests. `only_one`: the peer's single message is
+  // handed out once its call has succeeded.
+  explicit StreamReader(RefPtr<rpc::CallStream> stream, bool only_one = false)
+      : MessageReader(std::move(stream), only_one) {}
+
+  // The next message, or the reason why there is none:
+  //   EndOfStream  the peer has sent all; a client's call has succeeded
+  //   IoError      the call has failed or was cancelled, or its connection was
+  //                lost; in a client status() says which
+  //   Timeout      the expiration came first, and the reader can still be used;
+  //                or the call's deadline has passed (status() isn't OK)
+  // After EndOfStream and IoError all reads give the same again.
+  Result Read() {
+    T message;
+    if (!Read(&message)) return Unexpected(error());
+    return message;
+  }
+
+  // Reads into an object that is used again, which saves allocations. False:
+  // error() says why, and the object's contents are unspecified.
+  bool Read(T* message) {
+    if (peeked_ == nullptr) return ReadNext(message);
+    const auto peeked = std::move(peeked_);
+    if (*peeked) *message = *std::move(*peeked);
+    return peeked->has_value();
+  }
+
+  // Returns the result of the next Read(), which leaves it here. Blocks, too.
+  // Valid until the next call of a function that isn't const.
+  Result* Peek() {
+    if (peeked_ == nullptr) {
+      T message;
+      peeked_ = ReadNext(&message)
+                    ? std::make_unique<Result>(std::move(message))
+                    : std::make_unique<Result>(Unexpected(error()));
     }
-    return stream_->status();
+    return peeked_.get();
+  }
+
+  // Reads no more: further messages are dropped. The call goes on as long as
+  // somebody writes.
+  void Close() {
+    peeked_ = nullptr;
+    CloseReading();
   }
 
   // For range-based loops, which end with the first read that gives no message:
@@ -147,38 +161,10 @@ class StreamReader : public rpc::StreamSide<&rpc::CallStream::DropReader> {
   template <class Side>
   friend class rpc::AsyncStreamSide;
 
-  bool ReadStream(T* message) {
-    if (!open()) return false;
-    if (stream_->ReadMessage(message, expires_at_ns_, &error_)) {
-      return !only_one_ || EndAfterMessage();
-    }
-    over_ = error_ != StreamError::Timeout;
-    return false;
-  }
-
-  // The only message has come: has its call succeeded?
-  bool EndAfterMessage() {
-    T none;
-    over_ = true;
-    if (stream_->ReadMessage(&none, expires_at_ns_, &error_)) {
-      error_ = StreamError::IoError;
-    } else if (error_ == StreamError::EndOfStream) {
-      return true;
-    }
-    stream_->Cancel();
-    return false;
-  }
-
   // Would Read() return at once?
-  bool Ready() const {
-    return peeked_ != nullptr || !open() ||
-           (!only_one_ && stream_->ReadyToRead());
-  }
+  bool Ready() const { return peeked_ != nullptr || ReadyToRead(); }
 
   std::unique_ptr<Result> peeked_;
-  bool only_one_ = false;
-  // The error of all reads, once it is over.
-  StreamError error_ = StreamError::IoError;
 };
 
 // A StreamReader whose reads are futures. A read that finds a message is ready

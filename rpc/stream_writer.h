@@ -32,13 +32,38 @@
 #include "flare/rpc/stream/stream_side.h"
 
 namespace flare {
+namespace rpc {
+
+// The part of StreamWriter that is the same for all types of messages.
+class MessageWriter : public StreamSide<&CallStream::DropWriter> {
+ public:
+  // Whether messages are compressed from now on, as the call's controller says
+  // by SetCompressionAlgorithm(), which is asked before the first one. True at
+  // first. Only over gRPC; a message that doesn't get smaller goes
+  // uncompressed.
+  void SetCompressed(bool compressed);
+
+  // No message follows. The peer reads all of them, and then its end. Doesn't
+  // wait for that.
+  void Close();
+
+ protected:
+  MessageWriter() = default;
+  explicit MessageWriter(RefPtr<CallStream> stream);
+
+  bool WriteNext(const google::protobuf::Message& message, bool last);
+  // Would WriteNext() return at once?
+  bool ReadyToWrite() const;
+};
+
+}  // namespace rpc
 
 // Not thread-safe; a StreamReader of the same call may be used at the same
 // time. Only writes block: the fiber, or a plain thread.
 //
 // SetExpiration() (stream_side.h) limits how long writes wait.
 template <class T>
-class StreamWriter : public rpc::StreamSide<&rpc::CallStream::DropWriter> {
+class StreamWriter : public rpc::MessageWriter {
   static_assert(std::is_base_of_v<google::protobuf::Message, T>);
 
  public:
@@ -47,45 +72,23 @@ class StreamWriter : public rpc::StreamSide<&rpc::CallStream::DropWriter> {
 
   // For generated code and for tests.
   explicit StreamWriter(RefPtr<rpc::CallStream> stream)
-      : StreamSide(std::move(stream)) {}
+      : MessageWriter(std::move(stream)) {}
 
   // Queues a message for the peer; `message` isn't used after the return. Waits
   // while the peer reads more slowly than this side writes. False: the call is
   // over, the expiration has passed, or the writer was closed. Messages written
   // before may then not have arrived.
-  bool Write(const T& message) {
-    return open() && stream_->WriteMessage(message, false, expires_at_ns_);
-  }
+  bool Write(const T& message) { return WriteNext(message, false); }
 
   // Write() and Close(), which takes one frame in place of two.
-  bool WriteLast(const T& message) {
-    if (!open()) return false;
-    over_ = stream_->WriteMessage(message, true, expires_at_ns_);
-    return over_;
-  }
-
-  // Whether messages are compressed from now on, as the call's controller says
-  // by SetCompressionAlgorithm(), which is asked before the first one. True at
-  // first. Only over gRPC; a message that doesn't get smaller goes
-  // uncompressed.
-  void SetCompressed(bool compressed) {
-    if (stream_ != nullptr) stream_->SetCompressed(compressed);
-  }
-
-  // No message follows. The peer reads all of them, and then its end. Doesn't
-  // wait for that.
-  void Close() {
-    if (!open()) return;
-    over_ = true;
-    stream_->CloseWriting();
-  }
+  bool WriteLast(const T& message) { return WriteNext(message, true); }
 
  private:
   template <class Side>
   friend class rpc::AsyncStreamSide;
 
   // Would Write() return at once?
-  bool Ready() const { return !open() || stream_->ReadyToWrite(); }
+  bool Ready() const { return ReadyToWrite(); }
 };
 
 // A StreamWriter whose writes are futures. A write that the peer has room for

@@ -12,7 +12,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/checks/server_check.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

@@ -18,7 +18,7 @@
 #include "flare/io/stream_connection.h"
 #include "flare/rpc/checks/check_dialogue.h"
 #include "flare/rpc/checks/server_check.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 namespace {

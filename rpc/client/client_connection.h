@@ -39,7 +39,7 @@
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/connection_kind.h"
 #include "flare/rpc/stream/input_hold.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/flood_guard.h"
 
 namespace flare::rpc {

@@ -40,7 +40,7 @@
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

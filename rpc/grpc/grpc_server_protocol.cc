@@ -60,7 +60,7 @@
 #include "flare/rpc/http2/field_text.h"
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 namespace {

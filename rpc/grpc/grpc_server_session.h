@@ -27,7 +27,7 @@
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/server_protocol.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

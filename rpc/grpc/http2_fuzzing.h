@@ -27,7 +27,7 @@
 #include "flare/rpc/http2/http2_session.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/protocol_fuzzing.h"
 #include "flare/rpc/wire/protocol_testing.h"
 #include "glog/logging.h"

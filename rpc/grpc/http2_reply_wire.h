@@ -27,7 +27,7 @@
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

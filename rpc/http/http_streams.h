@@ -43,8 +43,8 @@
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http/ordered_replies.h"
 #include "flare/rpc/protocol.h"
-#include "flare/rpc/stream/stream_table.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_table.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

@@ -24,9 +24,9 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/admission/admission_control.h"
+#include "flare/rpc/admission/method_limits.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/method_counters.h"
-#include "flare/rpc/server/method_limits.h"
 #include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {

@@ -50,39 +50,15 @@
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/server/running_servers.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/server/server_state.h"
 #include "flare/rpc/serving/http_interception.h"
+#include "flare/rpc/start/running_servers.h"
 #include "flare/rpc/tls_names.h"
 #include "glog/logging.h"
 
 namespace flare {
 namespace {
-
-Server::Options WithinLimits(Server::Options options) {
-  for (std::size_t* const limit :
-       {&options.maximum_packet_size, &options.max_meta_size,
-        &options.max_http_header_size}) {
-    *limit = std::min(*limit, rpc::kMaxLimit);
-  }
-  return options;
-}
-
-rpc::Limits LimitsOf(const Server::Options& options) {
-  rpc::Limits limits;
-  limits.max_packet_size = options.maximum_packet_size;
-  limits.max_meta_size = options.max_meta_size;
-  limits.max_decompressed_size = options.max_decompressed_size;
-  limits.max_head_size = options.max_http_header_size;
-  limits.max_head_fields = options.max_http_header_fields;
-  // The connection, which lets one in in any case, reads no more before the
-  // protocol would refuse it.
-  limits.max_pipeline =
-      std::max<std::size_t>(options.max_concurrent_requests_per_connection, 1);
-  limits.compress_unasked_from = options.compress_http_replies_from;
-  return limits;
-}
 
 // The setting for pages on the port of the service.
 std::optional<rpc::PagesFor> PagesOf(const Server::Options& options) {
@@ -347,8 +323,8 @@ class Server::Running final : public rpc::RunningServer {
 Server::Server() : Server(Options()) {}
 
 Server::Server(Options options)
-    : state_(
-          MakeRefCounted<rpc::ServerState>(WithinLimits(std::move(options)))),
+    : state_(MakeRefCounted<rpc::ServerState>(
+          rpc::WithinLimits(std::move(options)))),
       http_(std::make_shared<rpc::HttpSite>()),
       http_counters_(std::make_shared<rpc::HttpCounters>()) {}
 
@@ -535,7 +511,7 @@ Status Server::FixProtocols() {
   Status set_up = http_->SetUp(state_->options().http_cors_origins, methods);
   if (!set_up.ok()) return set_up;
   auto set = rpc::ServerProtocolSet::FromNames(
-      protocols_, LimitsOf(state_->options()), http_->uses());
+      protocols_, rpc::LimitsOf(state_->options()), http_->uses());
   if (!set) return set.error();
   return state_->Freeze(*std::move(set), protocols_, http_);
 }

@@ -10,10 +10,10 @@
 #include "flare/base/cgroup.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/string.h"
+#include "flare/rpc/admission/method_limits.h"
 #include "flare/rpc/admission_options.h"
 #include "flare/rpc/builtin_pages.h"
 #include "flare/rpc/http/http_cors.h"
-#include "flare/rpc/server/method_limits.h"
 #include "flare/rpc/start/flag_check.h"
 #include "flare/rpc/start/runtime_flags.h"
 

@@ -36,8 +36,8 @@
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
 #include "flare/io/fd.h"
-#include "flare/rpc/server/running_servers.h"
 #include "flare/rpc/start/flags.h"
+#include "flare/rpc/start/running_servers.h"
 #include "glog/logging.h"
 
 namespace flare {

@@ -37,8 +37,8 @@
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/protocol.h"
-#include "flare/rpc/stream/stream_wire.h"
 #include "flare/rpc/stream/unpacked_bytes.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare {
 

@@ -17,7 +17,7 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/outbound_body.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -6,7 +6,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/baidu_std_protocol.h"
 #include "flare/rpc/wire/baidu_std_testing.h"
 #include "flare/rpc/wire/client_protocol_testing.h"

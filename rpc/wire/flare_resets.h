@@ -23,7 +23,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/server_protocol.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/flood_guard.h"
 
 namespace flare::rpc {

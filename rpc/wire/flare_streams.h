@@ -21,8 +21,8 @@
 #include "flare/rpc/client_protocol.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/server_protocol.h"
-#include "flare/rpc/stream/stream_table.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_table.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/late_frames.h"
 
 namespace flare::rpc {

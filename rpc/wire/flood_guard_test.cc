@@ -6,8 +6,8 @@
 #include "flare/base/clock.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
-#include "flare/rpc/stream/stream_table.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_table.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/late_frames.h"
 #include "gtest/gtest.h"
 

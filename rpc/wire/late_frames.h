@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "flare/rpc/stream/stream_table.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_table.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/flood_guard.h"
 
 namespace flare::rpc {

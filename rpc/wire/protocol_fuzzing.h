@@ -19,7 +19,7 @@
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/server_protocol.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/wire/bolt_testing.h"
 #include "flare/rpc/wire/protocol_testing.h"
 #include "glog/logging.h"

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 

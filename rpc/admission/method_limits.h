@@ -1,7 +1,7 @@
 // Limits of methods' calls as a text, "package.Service.Method:10,...": a flag,
 // or Server::Options::max_concurrent_requests_per_method. Pure; nothing blocks.
-#ifndef FLARE_RPC_SERVER_METHOD_LIMITS_H_
-#define FLARE_RPC_SERVER_METHOD_LIMITS_H_
+#ifndef FLARE_RPC_ADMISSION_METHOD_LIMITS_H_
+#define FLARE_RPC_ADMISSION_METHOD_LIMITS_H_
 
 #include <cstddef>
 #include <string>
@@ -20,4 +20,4 @@ Expected<MethodLimits, flare::Status> ParseMethodLimits(std::string_view text);
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_SERVER_METHOD_LIMITS_H_
+#endif  // FLARE_RPC_ADMISSION_METHOD_LIMITS_H_

@@ -1,4 +1,4 @@
-#include "flare/rpc/server/running_servers.h"
+#include "flare/rpc/start/running_servers.h"
 
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"

@@ -5,8 +5,8 @@
 // The callers:
 //   the connection's reader -> protocol's Cut() -> StreamReceiver
 //   the call's fibers       -> StreamWire       -> StreamOutput
-#ifndef FLARE_RPC_STREAM_STREAM_WIRE_H_
-#define FLARE_RPC_STREAM_STREAM_WIRE_H_
+#ifndef FLARE_RPC_STREAM_WIRE_H_
+#define FLARE_RPC_STREAM_WIRE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -173,4 +173,4 @@ class StreamWire {
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_STREAM_STREAM_WIRE_H_
+#endif  // FLARE_RPC_STREAM_WIRE_H_

@@ -1,8 +1,8 @@
 // The streams of one connection, by the number that its protocol has for each.
 //
 // Any thread; nothing blocks. Allocates when a stream is added.
-#ifndef FLARE_RPC_STREAM_STREAM_TABLE_H_
-#define FLARE_RPC_STREAM_STREAM_TABLE_H_
+#ifndef FLARE_RPC_STREAM_TABLE_H_
+#define FLARE_RPC_STREAM_TABLE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/rpc_status.h"
-#include "flare/rpc/stream/stream_wire.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 
@@ -96,4 +96,4 @@ class StreamTable {
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_STREAM_STREAM_TABLE_H_
+#endif  // FLARE_RPC_STREAM_TABLE_H_

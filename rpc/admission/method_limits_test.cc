@@ -1,4 +1,4 @@
-#include "flare/rpc/server/method_limits.h"
+#include "flare/rpc/admission/method_limits.h"
 
 #include "gtest/gtest.h"
 

@@ -1,8 +1,8 @@
 // The servers of the process that have been started, and their stop if the
 // program can't do it: told to quit, its fibers may wait for workers that calls
 // hold. QuitWatcher (quit_signal.cc) looks for that.
-#ifndef FLARE_RPC_SERVER_RUNNING_SERVERS_H_
-#define FLARE_RPC_SERVER_RUNNING_SERVERS_H_
+#ifndef FLARE_RPC_START_RUNNING_SERVERS_H_
+#define FLARE_RPC_START_RUNNING_SERVERS_H_
 
 #include "flare/base/intrusive_list.h"
 
@@ -38,4 +38,4 @@ class RunningServer : public IntrusiveListNode<> {
 
 }  // namespace flare::rpc
 
-#endif  // FLARE_RPC_SERVER_RUNNING_SERVERS_H_
+#endif  // FLARE_RPC_START_RUNNING_SERVERS_H_
