@@ -104,7 +104,9 @@ void StuckWatch::Main() {
 
 bool StuckWatch::Look(std::int64_t now_ns) {
   bool any_runs = false;
+  std::uint64_t rouses = 0;
   for (Watched& watched : groups_) {
+    rouses += watched.group->rouses();
     const std::uint64_t idle = watched.group->idle_mask();
     for (std::size_t i = 0; i < watched.group->size(); ++i) {
       Sample* const sample = &watched.samples[i];
@@ -119,7 +121,10 @@ bool StuckWatch::Look(std::int64_t now_ns) {
       Report(*watched.group, worker, now_ns - sample->since_ns);
     }
   }
-  return any_runs;
+  // Without this, each wake-up of workers with short tasks would wake the
+  // watch.
+  const bool any_woke = std::exchange(rouses_seen_, rouses) != rouses;
+  return any_runs || any_woke;
 }
 
 // In a task that has lasted too long, and was not reported yet?

@@ -4,8 +4,9 @@
 // a mistake that deserves a line in the log, with the place.
 //
 // A thread of its own looks at all workers twice per threshold while any of
-// them runs, and sleeps without limit while none does. A task is reported once,
-// after between one and one and a half thresholds.
+// them runs, or has woken since the last look, and sleeps without limit while
+// none does. A task is reported once, after between one and one and a half
+// thresholds.
 //
 // The backtrace is taken by the worker's own thread, in the handler of a signal
 // sent to it: SIGURG, which programs have next to no use for, whose default is
@@ -92,7 +93,7 @@ class StuckWatch {
   };
 
   void Main();
-  // True: some worker runs.
+  // True: some worker runs, or has woken since the last look.
   bool Look(std::int64_t now_ns);
   bool AnyRuns() const;
   bool IsStuck(const WorkerState& worker, std::int64_t now_ns,
@@ -103,6 +104,7 @@ class StuckWatch {
 
   const Options options_;
   std::vector<Watched> groups_;
+  std::uint64_t rouses_seen_ = 0;  // The sum of all groups.
   std::int64_t log_window_ns_ = 0;
   int logged_ = 0;  // Since then.
   std::atomic<std::uint64_t> reports_{0};

@@ -420,6 +420,43 @@ TEST(StuckWatch, SleepsWhileNobodyRunsAndIsWokenByWhoDoes) {
   EXPECT_EQ(reports, 5U);
 }
 
+// Else it would be woken, too, each time that a worker is, for a short task.
+TEST(StuckWatch, StaysAwakeForAWhileAfterATask) {
+  SchedulingGroup::Options options;
+  options.workers = 1;
+  options.make_worker = &Worker::Make;
+  SchedulingGroup group(std::move(options));
+  Shutdown shutdown;
+  shutdown.SetMembers({&group});
+  group.SetShutdown(&shutdown);
+  constexpr std::int64_t kThresholdNs = 400'000'000;
+  StuckWatch watch({&group}, {.threshold_ns = kThresholdNs, .on_report = {}});
+  group.SetStuckWatch(watch.thread());
+  ASSERT_TRUE(group.GetFirstStacks());
+  group.Start();
+  const auto wait_until_idle = [&] {
+    while (group.idle_mask() != group.all_idle_mask()) {
+      std::this_thread::yield();
+    }
+  };
+  struct Short : Task {
+    Event done;
+  };
+  wait_until_idle();
+  Short task;
+  task.run = [](Task* task) { static_cast<Short*>(task)->done.Set(); };
+  group.Inject(&task);
+  task.done.Wait();
+  wait_until_idle();
+  const std::int64_t start = NowNs();
+  watch.Start();
+  while (!watch.asleep()) std::this_thread::yield();
+  EXPECT_GE(NowNs() - start, kThresholdNs / 2);
+  shutdown.Request();
+  group.Join();
+  watch.Stop();
+}
+
 TEST_F(StuckReportTest, ReportIsReadableWithoutDetails) {
   StuckReport report;
   report.held_ns = 1'500'000'000;
