@@ -14,6 +14,9 @@
 //        without a system call. The poller's next edge brings the reader back.
 //        The input's end has no edge of its own if it came along with bytes: a
 //        call that got bytes, but no whole record, reads once more.
+//  [TS5] The caller of SendEnd() ends the socket's output next: the kernel
+//        keeps close_notify (MSG_MORE) and sends it with the FIN, as one
+//        segment.
 #include "flare/io/tls_session.h"
 
 #include <openssl/bio.h>
@@ -358,10 +361,10 @@ bool TlsSession::WriteRecord(const void* data, std::size_t size) {
 }
 
 // 0: the socket has all. -1: not all, or it failed.
-ssize_t TlsSession::FlushCipher() {
+ssize_t TlsSession::FlushCipher(int flags) {
   while (sent_ != cipher_.size()) {
     const ssize_t n = ::send(fd_, cipher_.data() + sent_,
-                             cipher_.size() - sent_, MSG_NOSIGNAL);
+                             cipher_.size() - sent_, MSG_NOSIGNAL | flags);
     if (n < 0) {
       if (errno == EINTR) continue;
       return -1;
@@ -391,7 +394,7 @@ ssize_t TlsSession::SendEnd() {
     SSL_shutdown(ssl_);
     ERR_clear_error();
   }
-  return FlushCipher();
+  return FlushCipher(MSG_MORE);  // [TS5]
 }
 
 bool TlsSession::end_sent() const {

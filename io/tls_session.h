@@ -75,7 +75,7 @@ class TlsSession final : public Transport {
   void EndInput(int result) FLARE_REQUIRES(mutex_);
   bool Encrypt(const iovec* pieces, std::size_t count) FLARE_REQUIRES(mutex_);
   bool WriteRecord(const void* data, std::size_t size) FLARE_REQUIRES(mutex_);
-  ssize_t FlushCipher() FLARE_REQUIRES(mutex_);
+  ssize_t FlushCipher(int flags = 0) FLARE_REQUIRES(mutex_);
   void NoteHandshake() FLARE_REQUIRES(mutex_);
   void EndHandshake();
   void CountOutcome(std::atomic<std::uint64_t> TlsCounters::*outcome);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <openssl/ssl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -12,8 +13,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/io/fd.h"
+#include "flare/io/socket_options.h"
+#include "flare/io/testing/loopback.h"
 #include "flare/io/testing/tls_certificate.h"
 #include "flare/io/tls_context.h"
 #include "flare/io/tls_counters.h"
@@ -36,10 +41,7 @@ class TlsSessionTest : public ::testing::Test {
     auto context = TlsServerContext::Create(options);
     ASSERT_TRUE(context) << context.error().message();
     context_ = *context;
-    int fds[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-    server_fd_ = UniqueFd(fds[0]);
-    client_fd_ = UniqueFd(fds[1]);
+    ASSERT_NO_FATAL_FAILURE(MakeSockets());
     server_ = context_->NewTransport();
     ASSERT_TRUE(server_);
     server_->Attach(server_fd_.get());
@@ -47,6 +49,13 @@ class TlsSessionTest : public ::testing::Test {
     client_.reset(SSL_new(client_context_.get()));
     SSL_set_fd(client_.get(), client_fd_.get());
     ASSERT_NO_FATAL_FAILURE(ShakeHands());
+  }
+
+  virtual void MakeSockets() {
+    int fds[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    server_fd_ = UniqueFd(fds[0]);
+    client_fd_ = UniqueFd(fds[1]);
   }
 
   void ShakeHands() {
@@ -65,6 +74,13 @@ class TlsSessionTest : public ::testing::Test {
   ssize_t Receive() {
     const iovec piece{input_.data(), input_.size()};
     return server_->Receive(&piece, 1);
+  }
+
+  // Bytes that the client could read now.
+  int BytesAtClient() {
+    int bytes = -1;
+    EXPECT_EQ(::ioctl(client_fd_.get(), FIONREAD, &bytes), 0);
+    return bytes;
   }
 
   struct Free {
@@ -115,6 +131,32 @@ TEST_F(TlsSessionTest, CannotSendTheEndToAPeerThatHasReset) {
   EXPECT_EQ(server_->SendEnd(), -1);
   EXPECT_EQ(errno, EPIPE);
   EXPECT_FALSE(server_->end_sent());
+}
+
+class TlsSessionOverTcpTest : public TlsSessionTest {
+ protected:
+  void MakeSockets() override {
+    testing::SocketPair pair = testing::TcpPair();
+    server_fd_ = std::move(pair.ours);
+    client_fd_ = std::move(pair.peer);
+    ASSERT_EQ(::fcntl(client_fd_.get(), F_SETFL, O_NONBLOCK), 0);
+    ASSERT_TRUE(SetTcpNoDelay(server_fd_.get()));
+  }
+};
+
+TEST_F(TlsSessionOverTcpTest, CloseNotifyLeavesWithTheFin) {
+  char byte;
+  EXPECT_EQ(SSL_read(client_.get(), &byte, 1), -1);  // Takes the tickets.
+  EXPECT_EQ(BytesAtClient(), 0);
+  const std::int64_t start = NowNs();
+  ASSERT_EQ(server_->SendEnd(), 0);
+  EXPECT_TRUE(server_->end_sent());
+  const int bytes = BytesAtClient();
+  // The kernel keeps it for 0.2 s at most.
+  if (NowNs() - start < 100 * kNsPerMs) EXPECT_EQ(bytes, 0);
+  ASSERT_EQ(::shutdown(server_fd_.get(), SHUT_WR), 0);
+  EXPECT_EQ(SSL_read(client_.get(), &byte, 1), 0);
+  EXPECT_EQ(SSL_get_error(client_.get(), 0), SSL_ERROR_ZERO_RETURN);
 }
 
 std::uint64_t Read(const std::atomic<std::uint64_t>& counter) {

@@ -51,7 +51,8 @@ class Transport {
   // Sends as sendmsg(2). The bytes that it doesn't take must be the beginning
   // of the next call.
   virtual ssize_t Send(const iovec* pieces, std::size_t count) = 0;
-  // Tells the peer's session that nothing follows. 0: done. Also called by the
+  // Tells the peer's session that nothing follows. 0: done; the caller ends the
+  // socket's output next, for which the last bytes may wait. Also called by the
   // closer of the connection, if nothing waits to be sent.
   virtual ssize_t SendEnd() = 0;
   virtual bool end_sent() const = 0;

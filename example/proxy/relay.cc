@@ -329,10 +329,9 @@ void Relay::PassEndOn(Side from) {
   Flow& flow = flows_[from];
   if (flow.source_broke) {
     result_.reset_other = true;
-  } else if (flow.sink_tls == nullptr) {
+  } else {
+    if (flow.sink_tls != nullptr && !SendTlsEnd(from)) return;
     ::shutdown(flow.sink, SHUT_WR);
-  } else if (!SendTlsEnd(from)) {
-    return;
   }
   flow.done = true;
 }
