@@ -223,10 +223,13 @@ void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
   constexpr std::uint32_t kGone = EPOLLHUP | EPOLLERR;
   // A read stops short at urgent data, with more behind it.
   constexpr std::uint32_t kShort = EPOLLRDHUP | EPOLLPRI;
-  // relaxed: see OpenOutput.
-  const std::uint32_t input = opening_.load(std::memory_order_relaxed)
-                                  ? EPOLLOUT | EPOLLIN | kShort | kGone
-                                  : EPOLLIN | kShort | kGone;
+  std::uint32_t input = EPOLLIN | kShort | kGone;
+  // relaxed: see OpenOutput. An accepted socket takes output from the start, as
+  // its first event says: no step of a handshake for that.
+  if (opening_.load(std::memory_order_relaxed) &&
+      (std::exchange(had_event_, true) || !accepted_)) {
+    input |= EPOLLOUT;
+  }
   if ((events & input) != 0 &&
       reader_.Signal((events & (kShort | kGone)) != 0,
                      options_.ends_when_broken && (events & EPOLLERR) != 0)) {

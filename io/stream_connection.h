@@ -375,6 +375,7 @@ class StreamConnection final : public Descriptor {
   // handshake: the flusher's role is still held for Start() or, after it, for
   // the reader.
   std::atomic<bool> opening_{true};
+  bool had_event_ = false;  // While opening_; the poller's own.
 
   Role read_task_;
   Readiness reader_{/*held=*/true};
