@@ -90,7 +90,6 @@ StreamConnection::StreamConnection(UniqueFd fd, std::size_t group,
       last_received_ns_(NowNs()),
       output_bytes_(options.max_output, options.budget.Get()),
       last_sent_ns_(NowNs()) {
-  if (this->fd() >= 0) local_ = GetLocalEndpoint(this->fd());
   read_task_.connection = this;
   read_task_.run = &StreamConnection::ReadTask;
   flush_task_.connection = this;
@@ -356,7 +355,10 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
       static_cast<void>(transport_->SendEnd());
     }
     if (reset) SetResetOnClose(fd());
-    ::shutdown(fd(), reset ? SHUT_RD : SHUT_RDWR);
+    // relaxed: that of the side which set it, or which saw it [SC7].
+    const bool both_ended = kind == CloseKind::kEnded &&
+                            input_ended_.load(std::memory_order_relaxed);
+    if (!both_ended) ::shutdown(fd(), reset ? SHUT_RD : SHUT_RDWR);
   }
   if (registered) EpollPoller::OfGroup(group_)->Retire(this);  // [SC5]
   if (writable_.OnWritable()) fiber::Submit(&flush_task_);

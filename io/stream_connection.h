@@ -259,8 +259,6 @@ class StreamConnection final : public Descriptor {
                     last_sent_ns_.load(std::memory_order_relaxed));
   }
 
-  // local_endpoint() of an outgoing connection is set from OnConnected on.
-  const Endpoint& local_endpoint() const noexcept { return local_; }
   const Endpoint& remote_endpoint() const noexcept { return remote_; }
   // Returns the identity of the peer, by its certificate. Null: a plain
   // connection, or the peer has shown none. From OnConnected(), or the first
@@ -290,7 +288,8 @@ class StreamConnection final : public Descriptor {
     bool has_turn = false;
   };
   enum class Opening {
-    kDone,  // Connected, now or long since.
+    kDone,
+    kDoneNow,  // By this step, in which time has passed.
     kWaiting,
     // The handshake's: the reader's role belongs to the coming task.
     kAwaitsTurn,
@@ -318,6 +317,7 @@ class StreamConnection final : public Descriptor {
   ReadOutcome HandleEndOfInput();
   void CloseByPeer(bool gone);
   void TellEndOfInput();
+  void NoteLeftToEnd(std::size_t bytes);
   std::size_t ReadBudget(std::size_t message) const;
   [[nodiscard]] bool DeliverLeft();
   void Deliver();
@@ -366,7 +366,6 @@ class StreamConnection final : public Descriptor {
   const Options options_;
   const std::size_t group_;
   const Endpoint remote_;
-  Endpoint local_;
   const bool accepted_;
   // Null: the socket itself.
   const std::unique_ptr<Transport> transport_;
@@ -381,8 +380,9 @@ class StreamConnection final : public Descriptor {
   Readiness reader_{/*held=*/true};
   // The reader's own.
   std::size_t need_ = 0;
-  bool refused_ = false;   // By OnData.
-  bool end_told_ = false;  // EndInput() has had its effect.
+  bool connected_ = false;  // The socket of an outgoing connection.
+  bool refused_ = false;    // By OnData.
+  bool end_told_ = false;   // EndInput() has had its effect.
   // After EndInput(): the number of bytes that had arrived then and are still
   // unread.
   std::optional<std::size_t> left_to_end_;

@@ -100,15 +100,13 @@ bool StreamConnection::ReadInTurn() {
     // acquire: pairs with the release in EndInput; before the read, so that it
     // gets all that had arrived when that was called.
     const bool last = end_asked_.load(std::memory_order_acquire);
-    if (last && !left_to_end_) {
-      left_to_end_ =
-          UnreadBytes(fd()) + (transport_ != nullptr ? kHeldByTransport : 0);
-    }
     const Opening opening = FinishConnecting();
     if (opening == Opening::kAwaitsTurn) return true;
+    // So that no read follows for an edge whose cause the first one will see.
+    if (opening == Opening::kDoneNow) continue;
     const bool drained = opening == Opening::kWaiting ||
                          ReadOnce(&bytes) == ReadOutcome::kDrained;
-    if (left_to_end_) *left_to_end_ -= std::min(*left_to_end_, bytes);
+    if (last && !drained) NoteLeftToEnd(bytes);
     // relaxed: as in PauseReading. The rest of the turn comes after the pause.
     if (refused_ || left_over_.load(std::memory_order_relaxed)) continue;
     if (last && !end_told_ && (drained || *left_to_end_ == 0)) TellEndOfInput();
@@ -119,6 +117,16 @@ bool StreamConnection::ReadInTurn() {
       fiber::Submit(&read_task_);  // Still the reader.
       return true;
     }
+  }
+}
+
+// After EndInput(), and after a read of `bytes` that has left some.
+void StreamConnection::NoteLeftToEnd(std::size_t bytes) {
+  if (left_to_end_) {
+    *left_to_end_ -= std::min(*left_to_end_, bytes);
+  } else {
+    left_to_end_ =
+        UnreadBytes(fd()) + (transport_ != nullptr ? kHeldByTransport : 0);
   }
 }
 
@@ -142,7 +150,7 @@ bool StreamConnection::DeliverLeft() {
 StreamConnection::Opening StreamConnection::FinishConnecting() {
   // relaxed: only this role changes it once it has run.
   if (!opening_.load(std::memory_order_relaxed)) return Opening::kDone;
-  if (!accepted_ && local_.empty() && !FinishTcpConnecting()) {
+  if (!accepted_ && !connected_ && !FinishTcpConnecting()) {
     return Opening::kWaiting;
   }
   if (transport_ != nullptr) {
@@ -150,7 +158,7 @@ StreamConnection::Opening StreamConnection::FinishConnecting() {
   }
   if (!accepted_) handler_->OnConnected();
   OpenOutput();
-  return Opening::kDone;
+  return Opening::kDoneNow;
 }
 
 // kDone: the transport is ready for data.
@@ -190,8 +198,8 @@ bool StreamConnection::FinishTcpConnecting() {
   // In place of remote_, which may be the wildcard address.
   const Endpoint peer = GetRemoteEndpoint(fd());
   if (peer.empty()) return false;  // Still in progress.
-  local_ = GetLocalEndpoint(fd());
-  if (local_ == peer && peer.family() != AF_UNIX) {
+  connected_ = true;
+  if (peer.family() != AF_UNIX && GetLocalEndpoint(fd()) == peer) {
     // Connecting to a free port from which the kernel picks our own end: two
     // halves of one socket shake hands. Nobody listens there.
     Close(StatusFromErrno(ECONNREFUSED, "connect to " + remote_.ToString()));
@@ -275,10 +283,14 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
   // seq_cst, both: pair with EndOutput [SC7]. relaxed: written here only.
   const bool first = !input_ended_.load(std::memory_order_relaxed);
   input_ended_.store(true, std::memory_order_seq_cst);
-  // Asked before output_ended_ is: if our own end has made the socket hang up,
-  // that was set first.
-  const bool gone = HasHungUp(fd());
-  const int ended = output_ended_.load(std::memory_order_seq_cst);
+  int ended = output_ended_.load(std::memory_order_seq_cst);
+  bool gone = false;
+  if (ended < 0) {
+    // Asked before output_ended_ is, again: if our own end has made the socket
+    // hang up, that was set first.
+    gone = HasHungUp(fd());
+    ended = output_ended_.load(std::memory_order_seq_cst);
+  }
   if (ended >= 0) {
     CloseEnded(ended);
     return ReadOutcome::kDrained;

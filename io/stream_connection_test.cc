@@ -31,7 +31,8 @@ FLARE_INSTANTIATE_RUNTIME_TEST(StreamConnectionTest);
 
 TEST_P(StreamConnectionTest, KnowsItsEnds) {
   Open();
-  EXPECT_EQ(connection_->local_endpoint(), GetRemoteEndpoint(peer_.get()));
+  EXPECT_EQ(GetLocalEndpoint(connection_->fd()),
+            GetRemoteEndpoint(peer_.get()));
   EXPECT_EQ(connection_->remote_endpoint(), GetLocalEndpoint(peer_.get()));
   EXPECT_EQ(connection_->group(), 0U);
   EXPECT_EQ(connection_->BufferedOutput(), 0U);
@@ -265,7 +266,6 @@ TEST_P(StreamConnectionTest, Connects) {
   const UniqueFd listener = testing::PlainListener(&address);
   handler_.on_connected = [&] {
     EXPECT_EQ(connection_->remote_endpoint(), address);
-    EXPECT_EQ(connection_->local_endpoint().host(), "127.0.0.1");
     EXPECT_EQ(connection_->Write(CreateBufferSlow("second")), WriteResult::kOk);
   };
   connection_ = StreamConnection::Connect(address, 0, &handler_);
