@@ -60,6 +60,8 @@ fn=(2)
 3 100
 fl=(4) /usr/include/string.h
 4 9
+fl=(5) ./io/../sysdeps/unix/sysv/linux/write.c
+4 9
 """
     self.assertEqual(
         dict(load_program().instructions_by_file(profile.splitlines(True))),
