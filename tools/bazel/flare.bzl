@@ -116,15 +116,14 @@ def flare_cc_library(name, hdrs = [], deps = [], **kwargs):
 # headers.
 _OPTIMISED_TESTS = ["base", "fiber"]
 
-def _test_copts(optimisation):
-    headers = include_precompiled("headers_" + optimisation)
-    return ["-" + optimisation] + headers
+def _test_copts(optimisation, headers = "headers"):
+    return ["-" + optimisation] + include_precompiled("%s_%s" % (headers, optimisation))
 
 # Under sanitizers. UBSan's checks of each pointer, before it is used, take a
 # fifth of compiling. The code under test keeps them; here AddressSanitizer
 # still reports accesses through a null pointer.
-def _plain_copts():
-    return _test_copts("O0") + (
+def _plain_copts(headers = "headers"):
+    return _test_copts("O0", headers) + (
         [] if native.package_name() in _OPTIMISED_TESTS else ["-fno-sanitize=null,alignment"]
     )
 
@@ -151,11 +150,37 @@ _CLANG_WARNINGS = [
     "-Wno-unused-lambda-capture",
 ]
 
-def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apart = False, **kwargs):
+# In half of gold's time. It doesn't know gcc's objects of --config=release.
+def _test_linkopts():
+    return select({
+        _ours("//:release"): [],
+        "//conditions:default": ["-fuse-ld=lld"],
+    })
+
+def flare_cc_test(
+        name,
+        srcs = None,
+        deps = [],
+        copts = [],
+        size = "small",
+        apart = False,
+        headers = "headers",
+        **kwargs):
     """A GoogleTest test, by default of the source file <name>.cc.
 
     Several files are compiled as one, unless they are to stay apart since they
     use names twice.
+
+    Args:
+      name: the test.
+      srcs: its files.
+      deps: libraries.
+      copts: compiler options.
+      size: as for cc_test.
+      apart: True compiles each file by itself.
+      headers: those in //tools/bazel that are precompiled for tests that aren't
+        optimised; "rpc_headers" for those with //rpc:testing among `deps`.
+      **kwargs: as for cc_test.
     """
     srcs = srcs or [name + ".cc"]
     if len(srcs) > 1 and not apart:
@@ -177,8 +202,8 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
             srcs = srcs,
             compiler = "/usr/bin/clang",
             copts = copts + _CLANG_WARNINGS + ["-O0"] +
-                    include_precompiled("headers_by_clang"),
-            deps = deps + [_ours("//tools/bazel:headers_by_clang")],
+                    include_precompiled(headers + "_by_clang"),
+            deps = deps + [_ours("//tools/bazel:%s_by_clang" % headers)],
             tags = ["manual"],
             visibility = ["//visibility:private"],
         )
@@ -190,11 +215,12 @@ def flare_cc_test(name, srcs = None, deps = [], copts = [], size = "small", apar
         }),
         # Optimising instrumented tests takes longer than running them.
         copts = copts + select({
-            _ours("//:plain_tests"): _plain_copts(),
+            _ours("//:plain_tests"): _plain_copts(headers),
             "//conditions:default": _test_copts("O1"),
         }),
+        linkopts = _test_linkopts(),
         deps = deps + select({
-            _ours("//:plain_tests"): [_ours("//tools/bazel:headers_O0")],
+            _ours("//:plain_tests"): [_ours("//tools/bazel:%s_O0" % headers)],
             "//conditions:default": [_ours("//tools/bazel:headers_O1")],
         }),
         size = size,

@@ -1,4 +1,4 @@
-"""Headers of others, compiled once instead of for each source.
+"""Headers, compiled once instead of for each source.
 
 They take most of the time of compiling a test, or anything without
 optimisation. Each combination of compiler options needs headers of its own.
@@ -15,14 +15,17 @@ def _precompiled_headers_impl(ctx):
         ctx,
         header,
         compiled,
-        cc_common.create_compilation_context(),
+        cc_common.merge_cc_infos(
+            cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
+        ).compilation_context,
+        ctx.files.hdrs,
         options = ["-x", "c++-header"],
         # Clang's name files by absolute paths, which another checkout with the
         # same disk cache hasn't.
         requirements = {"no-cache": "1"},
     )
     return [CcInfo(compilation_context = cc_common.create_compilation_context(
-        headers = depset([header, compiled]),
+        headers = depset([header, compiled] + ctx.files.hdrs),
     ))]
 
 precompiled_headers = rule(
@@ -30,6 +33,8 @@ precompiled_headers = rule(
     attrs = dict(
         COMPILE_RULE.attrs,
         src = attr.label(allow_single_file = [".h"], mandatory = True),
+        hdrs = attr.label_list(allow_files = [".h"]),
+        deps = attr.label_list(providers = [CcInfo]),
     ),
     fragments = COMPILE_RULE.fragments,
     toolchains = COMPILE_RULE.toolchains,
