@@ -107,14 +107,22 @@ Expected<UniqueFd, Status> OpenBound(const Endpoint& address,
   return fd;
 }
 
+// Accepted sockets inherit these from one that listens, at no cost.
+void SetInherited(int fd, std::chrono::seconds keep_alive) {
+  SetTcpNoDelay(fd);
+  SetUrgentInline(fd);
+  if (keep_alive > std::chrono::seconds(0)) {
+    SetKeepAlive(fd, keep_alive,
+                 std::max(keep_alive / 6, std::chrono::seconds(1)));
+  }
+}
+
 Expected<UniqueFd, Status> OpenListening(const Endpoint& address,
                                          const Acceptor::Options& options,
                                          bool share_port) {
   auto fd = OpenBound(address, options, share_port);
   if (!fd) return fd;
-  // Accepted sockets inherit these.
-  SetTcpNoDelay(fd->get());
-  SetUrgentInline(fd->get());
+  SetInherited(fd->get(), options.keep_alive);
   if (::listen(fd->get(), options.backlog) != 0) {
     return StatusFromErrno(errno, "listen");
   }
@@ -148,7 +156,7 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(
 
 // Gives a socket that listens already the options that OpenListening() gives to
 // a new one.
-Status PrepareAdopted(int fd, int backlog) {
+Status PrepareAdopted(int fd, const Acceptor::Options& options) {
   const std::string name =
       "descriptor " + std::to_string(fd) + ", which was given to listen on";
   int type = 0;
@@ -169,21 +177,21 @@ Status PrepareAdopted(int fd, int backlog) {
       ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
     return StatusFromErrno(errno, "fcntl of " + name);
   }
-  SetTcpNoDelay(fd);
-  SetUrgentInline(fd);
+  SetInherited(fd, options.keep_alive);
   // It listens: only the backlog changes.
-  return ::listen(fd, backlog) == 0 ? Status()
-                                    : StatusFromErrno(errno, "listen");
+  return ::listen(fd, options.backlog) == 0 ? Status()
+                                            : StatusFromErrno(errno, "listen");
 }
 
 // Checks the sockets, and that all have one address.
-Status PrepareAllAdopted(const std::vector<UniqueFd>& sockets, int backlog) {
+Status PrepareAllAdopted(const std::vector<UniqueFd>& sockets,
+                         const Acceptor::Options& options) {
   if (sockets.empty()) {
     return Status(EINVAL, "no sockets were given to listen on");
   }
   const Endpoint first = GetLocalEndpoint(sockets.front().get());
   for (const UniqueFd& socket : sockets) {
-    Status status = PrepareAdopted(socket.get(), backlog);
+    Status status = PrepareAdopted(socket.get(), options);
     if (!status.ok()) return status;
     const Endpoint local = GetLocalEndpoint(socket.get());
     if (local == first) continue;
@@ -270,7 +278,7 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
 
 Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Adopt(
     std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept) {
-  Status status = PrepareAllAdopted(sockets, options.backlog);
+  Status status = PrepareAllAdopted(sockets, options);
   if (!status.ok()) return status;
   return Run(std::move(sockets), options, std::move(on_accept),
              /*adopted=*/true);

@@ -20,6 +20,7 @@
 #define FLARE_IO_ACCEPTOR_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -51,6 +52,11 @@ class Acceptor {
     // Makes [::], which otherwise takes IPv4, too, take IPv6 only, so that
     // 0.0.0.0 with the same port is free for another one.
     bool ipv6_only = false;
+    // TCP: has the kernel ask a peer that was silent for so long (1 to 32,767
+    // s) whether it is still there, and again after each sixth of it. After
+    // three questions the connection fails with ETIMEDOUT. 0: as the system, or
+    // who made the sockets, has it.
+    std::chrono::seconds keep_alive{0};
     // The scheduling groups to accept in, and that connections live in. Empty:
     // all.
     std::vector<std::size_t> groups = {};

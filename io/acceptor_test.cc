@@ -102,6 +102,23 @@ TEST_P(AcceptorTest, Ipv6OnlyIsAboutTheWildcard) {
   EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
+// From the socket that listens.
+TEST_P(AcceptorTest, AcceptedSocketsAskSilentPeers) {
+  for (const int seconds : {60, 2, 0}) {
+    auto acceptor = Acceptor::Listen(
+        Loopback(), {.keep_alive = std::chrono::seconds(seconds)},
+        [&](UniqueFd fd, const Endpoint&, std::size_t) {
+          const auto [idle, interval] = testing::KeepAliveOf(fd.get());
+          EXPECT_EQ(idle, seconds);
+          EXPECT_EQ(interval, seconds / 6 + (seconds == 2));
+          SendAll(fd.get(), "hi");
+        });
+    ASSERT_TRUE(acceptor.has_value());
+    const UniqueFd client = PlainConnect((*acceptor)->local_endpoint());
+    EXPECT_EQ(Receive(client.get(), 2), "hi");
+  }
+}
+
 TEST_P(AcceptorTest, PortInUse) {
   auto acceptor = MustListen(Loopback(), greeter_.Callback());
   const Endpoint taken = acceptor->local_endpoint();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -71,6 +72,21 @@ TEST_P(AdoptedAcceptorTest, AcceptsWhatWaitedAndWhatComes) {
   EXPECT_EQ(Receive(early.get(), 2), "hi");
   const UniqueFd late = PlainConnect(address);
   EXPECT_EQ(Receive(late.get(), 2), "hi");
+}
+
+// Even if they were opened without that.
+TEST_P(AdoptedAcceptorTest, AcceptedSocketsAskSilentPeers) {
+  std::vector<UniqueFd> sockets;
+  sockets.push_back(MustOpen(MustParseEndpoint("127.0.0.1:0")));
+  auto acceptor = Acceptor::Adopt(
+      std::move(sockets), {.keep_alive = std::chrono::seconds(30)},
+      [&](UniqueFd fd, const Endpoint&, std::size_t) {
+        EXPECT_EQ(testing::KeepAliveOf(fd.get()), (std::pair(30, 5)));
+        testing::SendAll(fd.get(), "hi");
+      });
+  ASSERT_TRUE(acceptor.has_value());
+  const UniqueFd client = PlainConnect((*acceptor)->local_endpoint());
+  EXPECT_EQ(Receive(client.get(), 2), "hi");
 }
 
 // With several groups there is a socket for each.

@@ -120,6 +120,13 @@ struct ServerOptions {
       rpc::ServerDefaultsFromFlags().connection_max_idle;
   std::chrono::nanoseconds remove_idle_connection_interval =
       rpc::ServerDefaultsFromFlags().remove_idle_connection_interval;
+  // TCP: the kernel asks a client that was silent for so long whether it is
+  // still there, and again after each sixth of it (from a second on). After
+  // three questions the connection has broken, and its calls and streams
+  // have, too. To 32,767 s; 0: never, unless the sockets that were given to
+  // listen on are set so.
+  std::chrono::seconds tcp_keep_alive =
+      rpc::ServerDefaultsFromFlags().tcp_keep_alive;
   // A message must have arrived so long after its first byte, the first one
   // so long after the connection was accepted; or 64 KiB more of a larger
   // one, again and again. Else the calls that came before are answered, and

@@ -33,6 +33,19 @@
 
 namespace flare::io::testing {
 
+// After how many seconds the kernel asks its silent peer, and how often then.
+// Zeros: it doesn't ask.
+inline std::pair<int, int> KeepAliveOf(int fd) {
+  const auto get = [fd](int level, int name) {
+    int value = 0;
+    socklen_t length = sizeof(value);
+    EXPECT_EQ(::getsockopt(fd, level, name, &value, &length), 0);
+    return value;
+  };
+  if (get(SOL_SOCKET, SO_KEEPALIVE) == 0) return {0, 0};
+  return {get(IPPROTO_TCP, TCP_KEEPIDLE), get(IPPROTO_TCP, TCP_KEEPINTVL)};
+}
+
 // Greets each connection and keeps it. Thread-safe.
 class Greeter {
  public:

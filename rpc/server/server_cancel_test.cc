@@ -1,4 +1,6 @@
 // Calls whose callers leave, whose time is over, and whose server stops.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -97,6 +99,26 @@ TEST_F(ServerCancelTest, ByTheLossOfTheConnection) {
   ended.Wait();
   EXPECT_EQ(cause, StopCause::kCallerGone);
   EXPECT_EQ(Cancelled(), 1u);
+}
+
+// Without a farewell, as when its machine fails.
+TEST_F(ServerCancelTest, ByAClientThatVanishes) {
+  server_options().tcp_keep_alive = std::chrono::seconds(1);
+  WaitForStop();
+  StartServer();
+  RawClient client(endpoint());
+  client.Call(1, kCall, MakeRequest(""));
+  started.Wait();
+  constexpr int kOn = 1;
+  if (setsockopt(client.fd(), IPPROTO_TCP, TCP_REPAIR, &kOn, sizeof(kOn)) !=
+      0) {
+    client.Close();
+    ended.Wait();
+    GTEST_SKIP() << "only root can have a socket vanish";
+  }
+  client.Close();
+  ended.Wait();
+  EXPECT_EQ(cause, StopCause::kCallerGone);
 }
 
 // As one does that is killed. A caller that has only ended its output still

@@ -457,6 +457,7 @@ bool Server::Start() {
   }
   io::Acceptor::Options options;
   options.backlog = backlog_;
+  options.keep_alive = state_->options().tcp_keep_alive;
   const std::string& set = state_->options().scheduling_groups;
   auto groups = fiber::FindSchedulingGroups(set);
   if (!groups) return Fail(groups.error().message());

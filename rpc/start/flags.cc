@@ -74,6 +74,11 @@ DEFINE_int32(
     "Seconds without traffic after which a server closes a "
     "connection. 0: never, except for a connection that has never sent "
     "anything: it is closed after --flare_rpc_server_message_timeout.");
+DEFINE_int32(
+    flare_rpc_server_tcp_keep_alive, 60,
+    "Seconds after which the kernel asks a silent client whether it is "
+    "still there (TCP keep-alive), and again after each sixth of "
+    "that. After three questions the connection has broken. 0: never.");
 DEFINE_int32(flare_rpc_server_message_timeout, 60,
              "Seconds after its first byte, the first time after the "
              "connection was accepted, in which a message must arrive, or 64 "
@@ -202,6 +207,9 @@ DEFINE_string(flare_rpc_client_zone, "",
 namespace flare::rpc {
 namespace {
 
+// The most that Linux takes.
+constexpr int kMaxKeepAliveSeconds = 32767;
+
 const FlagRange kRpcRanges[] = {
     {"flare_rpc_retry_budget_percent", &FLAGS_flare_rpc_retry_budget_percent, 0,
      kNoMaxFlag},
@@ -226,6 +234,8 @@ const FlagRange kRpcRanges[] = {
      kMaxFlagSeconds},
     {"flare_rpc_server_connection_max_idle",
      &FLAGS_flare_rpc_server_connection_max_idle, 0, kMaxFlagSeconds},
+    {"flare_rpc_server_tcp_keep_alive", &FLAGS_flare_rpc_server_tcp_keep_alive,
+     0, kMaxKeepAliveSeconds},
     {"flare_rpc_server_message_timeout",
      &FLAGS_flare_rpc_server_message_timeout, 0, kMaxFlagSeconds},
     {"flare_rpc_protocol_buffers_status_code_for_overloaded",
@@ -354,6 +364,7 @@ ServerDefaults ServerDefaultsFromFlags() {
           seconds(FLAGS_flare_rpc_server_remove_idle_connection_interval),
       .connection_max_idle =
           seconds(FLAGS_flare_rpc_server_connection_max_idle),
+      .tcp_keep_alive = seconds(FLAGS_flare_rpc_server_tcp_keep_alive),
       .message_timeout = seconds(FLAGS_flare_rpc_server_message_timeout),
       .drain_timeout = milliseconds(FLAGS_flare_rpc_server_drain_timeout_ms),
       .stop_linger = milliseconds(FLAGS_flare_rpc_server_stop_linger_ms),

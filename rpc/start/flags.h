@@ -57,6 +57,7 @@ struct ServerDefaults {
   std::string http_cors_origins;           // "https://example.com,..."
   std::chrono::seconds remove_idle_connection_interval;
   std::chrono::seconds connection_max_idle;
+  std::chrono::seconds tcp_keep_alive;
   std::chrono::seconds message_timeout;
   std::chrono::milliseconds drain_timeout;
   std::chrono::milliseconds stop_linger;

@@ -64,6 +64,7 @@ TEST_F(FlagsTest, DefaultsAreThoseThatUsersKnow) {
       {"flare_rpc_server_max_packet_size", "4194304"},
       {"flare_rpc_server_remove_idle_connection_interval", "15"},
       {"flare_rpc_server_connection_max_idle", "60"},
+      {"flare_rpc_server_tcp_keep_alive", "60"},
       {"flare_rpc_server_message_timeout", "60"},
       {"flare_rpc_protocol_buffers_status_code_for_overloaded", "11"},
       {"flare_http_max_header_size", "8192"},
@@ -266,6 +267,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
            {"flare_rpc_server_max_request_queueing_delay", "-2", "at least -1"},
            {"flare_rpc_server_max_packet_size", "-5", "at least 64"},
            {"flare_rpc_server_connection_max_idle", "-1", "from 0"},
+           {"flare_rpc_server_tcp_keep_alive", "32768", "from 0 to 32767"},
            {"flare_rpc_server_message_timeout", "-1", "from 0"},
            {"flare_rpc_server_drain_timeout_ms", "-1", "at least 0"},
            {"flare_rpc_server_stop_linger_ms", "-1", "at least 0"},
@@ -336,6 +338,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_max_packet_size", "1000");
   Set("flare_rpc_server_connection_max_idle", "11");
   Set("flare_rpc_server_remove_idle_connection_interval", "12");
+  Set("flare_rpc_server_tcp_keep_alive", "18");
   Set("flare_rpc_server_drain_timeout_ms", "13");
   Set("flare_rpc_server_stop_linger_ms", "17");
   Set("flare_rpc_server_message_timeout", "16");
@@ -352,6 +355,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   EXPECT_EQ(options.maximum_packet_size, 1000u);
   EXPECT_EQ(options.connection_max_idle, std::chrono::seconds(11));
   EXPECT_EQ(options.remove_idle_connection_interval, std::chrono::seconds(12));
+  EXPECT_EQ(options.tcp_keep_alive, std::chrono::seconds(18));
   EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(13));
   EXPECT_EQ(options.stop_linger, std::chrono::milliseconds(17));
   EXPECT_EQ(options.message_timeout, std::chrono::seconds(16));
