@@ -41,12 +41,13 @@ using flare::rpc::testing::TestResponse;
 using google::protobuf::FileDescriptorSet;
 
 // A server on the routes. Everything else that is needed is the services'.
-std::unique_ptr<flare::Server> NewProxy(const FileDescriptorSet& set,
-                                        const RpcRoutes& routes) {
+std::unique_ptr<flare::Server> NewProxy(
+    const FileDescriptorSet& set, const RpcRoutes& routes,
+    std::chrono::nanoseconds drain_timeout) {
   const auto routed = RoutedMethods::Build(set, routes);
   EXPECT_TRUE(routed) << routed.error().message();
   flare::Server::Options options;
-  options.drain_timeout = std::chrono::milliseconds(1);
+  options.drain_timeout = drain_timeout;
   auto proxy = std::make_unique<flare::Server>(options);
   proxy->AddProtocols({"flare", "http+pb", "http+proto3-json"});
   for (const auto& [service, methods] : routed->services()) {
@@ -76,10 +77,11 @@ class ForwardingTest : public ServerTest {
     return protocol + "://" + endpoint().ToString();
   }
   void StartProxy(const std::string& routes) {
-    proxy_ = NewProxy(TestDescriptors(), Routes(routes));
+    proxy_ = NewProxy(TestDescriptors(), Routes(routes), drain_timeout_);
   }
   void StartOpaqueProxy(const std::string& routes) {
-    proxy_ = NewProxy(*DeclareOpaqueMethods(Routes(routes)), Routes(routes));
+    proxy_ = NewProxy(*DeclareOpaqueMethods(Routes(routes)), Routes(routes),
+                      drain_timeout_);
   }
   RawClient::Reply Call(const std::string& method, std::string_view body = "x",
                         const std::string& attachment = "",
@@ -97,6 +99,7 @@ class ForwardingTest : public ServerTest {
     return reply ? *reply : RawClient::Reply();
   }
 
+  std::chrono::nanoseconds drain_timeout_ = std::chrono::milliseconds(1);
   std::unique_ptr<flare::Server> proxy_;
 };
 
@@ -280,6 +283,8 @@ TEST_F(ForwardingTest, NothingOfAMalformedReplyIsPassedOn) {
 }
 
 TEST_F(ForwardingTest, AStoppedProxyAnswersWhatItHasForwarded) {
+  // Calls that are told to stop then have as long again to answer.
+  drain_timeout_ = std::chrono::milliseconds(500);
   RawServer silent;
   StartProxy("*=" + silent.uri());
   RawClient client(proxy_->endpoint());
