@@ -60,7 +60,8 @@ struct RpcChannelOptions {
   // (RpcClientController::SetWaitForReady).
   bool wait_for_ready = false;
   // Bytes of a compressed body, or of a compressed attachment, after
-  // decompression. --flare_rpc_max_decompressed_size
+  // decompression. 0: as many as maximum_packet_size.
+  // --flare_rpc_max_decompressed_size
   std::optional<std::size_t> max_decompressed_size = {};
   // Retries and hedged calls, by method (policy/call_policies.h).
   std::shared_ptr<const CallPolicies> policies = nullptr;

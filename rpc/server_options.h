@@ -33,7 +33,8 @@ struct ServerOptions {
   std::size_t maximum_packet_size =
       rpc::ServerDefaultsFromFlags().max_packet_size;
   // Bytes of a compressed body, or of a compressed attachment, after
-  // decompression. A larger one is answered with an error.
+  // decompression. A larger one is answered with an error. 0: as many as
+  // maximum_packet_size.
   std::size_t max_decompressed_size =
       rpc::ServerDefaultsFromFlags().max_decompressed_size;
   // Bytes of a message's meta, the part that describes the call in binary

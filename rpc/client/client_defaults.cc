@@ -53,6 +53,11 @@ ClientSettings FillDefaults(const RpcChannelOptions& options) {
   const auto limit = [](std::size_t bytes) {
     return std::min(bytes, kMaxLimit);
   };
+  const std::size_t max_packet_size = options.maximum_packet_size != 0
+                                          ? limit(options.maximum_packet_size)
+                                          : flags.max_packet_size;
+  const std::size_t max_unpacked =
+      options.max_decompressed_size.value_or(flags.max_decompressed_size);
   return {
       .timeout = options.timeout.value_or(flags.rpc_timeout),
       .stream_timeout = options.stream_timeout.value_or(flags.stream_timeout),
@@ -61,11 +66,9 @@ ClientSettings FillDefaults(const RpcChannelOptions& options) {
       .wait_for_ready = options.wait_for_ready,
       .zone = options.zone.empty() ? flags.zone : options.zone,
       .connections = {
-          .max_packet_size = options.maximum_packet_size != 0
-                                 ? limit(options.maximum_packet_size)
-                                 : flags.max_packet_size,
-          .max_decompressed_size = limit(options.max_decompressed_size.value_or(
-              flags.max_decompressed_size)),
+          .max_packet_size = max_packet_size,
+          .max_decompressed_size =
+              max_unpacked != 0 ? limit(max_unpacked) : max_packet_size,
           .max_connections = options.max_connections_per_server.value_or(
               flags.max_connections_per_server),
           .max_dedicated_connections =

@@ -70,6 +70,14 @@ TEST_F(ClientOptionsTest, OptionsComeBeforeFlags) {
                                 .max_idle = seconds(0)}));
 }
 
+TEST_F(ClientOptionsTest, RepliesUnpackToNoMoreThanAMessage) {
+  EXPECT_EQ(FillDefaults({}).connections.max_decompressed_size,
+            FillDefaults({}).connections.max_packet_size);
+  EXPECT_EQ(FillDefaults({.maximum_packet_size = 100})
+                .connections.max_decompressed_size,
+            100u);
+}
+
 TEST_F(ClientOptionsTest, OptionsThatMakeNoSenseFailOpen) {
   const std::pair<RpcChannel::Options, const char*> cases[] = {
       {{.timeout = seconds(0)}, "Options::timeout must be positive"},

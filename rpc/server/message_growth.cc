@@ -21,6 +21,9 @@ constexpr std::size_t kText = 2;
 constexpr std::size_t kListed = 16;
 // A string in a list: an object, its pointer, and the allocator's rounding.
 constexpr std::size_t kListedText = 24;
+// An unknown field of two bytes with an empty text: as listed, and the text's
+// object.
+constexpr std::size_t kUnknownText = kListed + kListedText;
 // A node of a map, besides its value, and its place in the table.
 constexpr std::size_t kMapNode = 96;
 // An element of an extension, whose type isn't known here.
@@ -104,6 +107,10 @@ std::size_t MemoryPerByte(const pb::Descriptor* type) {
   Walk walk;
   walk.Visit(type, /*many=*/false);
   return walk.growth();
+}
+
+std::size_t MemoryPerParsedByte(const pb::Descriptor* type) {
+  return std::max(MemoryPerByte(type), kUnknownText);
 }
 
 }  // namespace flare::rpc

@@ -18,6 +18,11 @@ namespace flare::rpc {
 // generated code's, not made at run time. Takes time: for start-up. Any thread.
 std::size_t MemoryPerByte(const google::protobuf::Descriptor* type);
 
+// Such a bound for one request that is parsed into a new message, where texts
+// of unknown fields come on top. Any type. Takes time: for start-up. Any
+// thread.
+std::size_t MemoryPerParsedByte(const google::protobuf::Descriptor* type);
+
 // Whether MeasureCleared() tells all that messages of this type keep: those
 // without submessages, maps, and extensions. A submessage's list of unknown
 // fields keeps its memory where nobody sees it. Any thread.

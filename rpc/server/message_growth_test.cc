@@ -116,6 +116,17 @@ TEST(MessageGrowthTest, MeasuringFreesTheListOfUnknownFields) {
             0);
 }
 
+TEST(MessageGrowthTest, UnknownFieldsOfOneRequest) {
+  for (const std::string& unknown : {Field(15, ""), std::string("\x7b\x7c")}) {
+    const double gain =
+        GainOf(TestRequest::default_instance(), {Repeat(unknown, 2000)});
+    EXPECT_GT(gain, MemoryPerByte(TestRequest::descriptor()));
+    EXPECT_LE(gain, MemoryPerParsedByte(TestRequest::descriptor()));
+  }
+  EXPECT_GE(MemoryPerParsedByte(pb::Struct::descriptor()),
+            MemoryPerByte(pb::Struct::descriptor()));
+}
+
 TEST(MessageGrowthTest, NumbersInLists) {
   pb::SourceCodeInfo info;
   auto* const location = info.add_location();

@@ -96,6 +96,8 @@ Method::Method(google::protobuf::Service* service,
               ? std::max(MemoryPerByte(request_prototype->GetDescriptor()),
                          MemoryPerByte(response_prototype->GetDescriptor()))
               : 0),
+      memory_per_parsed_byte(
+          MemoryPerParsedByte(request_prototype->GetDescriptor())),
       measurable(keeps_messages &&
                  IsMeasurable(request_prototype->GetDescriptor()) &&
                  IsMeasurable(response_prototype->GetDescriptor())),

@@ -76,6 +76,8 @@ class Method {
   // Bytes of memory that one on the wire can add to kept messages
   // (message_growth.h).
   const std::size_t memory_per_byte;
+  // ... and to the message of one request.
+  const std::size_t memory_per_parsed_byte;
   // Whether kept messages tell how much they keep.
   const bool measurable;
   std::size_t max_running;  // 0: no limit. Constant once started.

@@ -1,5 +1,6 @@
 // The memory of all connections of a server has a bound, and those that hold
 // little are served whatever the others do.
+#include <google/protobuf/unknown_field_set.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/io/memory_budget.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -66,6 +68,15 @@ class ServerBudgetTest : public ServerTest {
     const TestRequest request = MakeRequest(std::string(size, 'x'));
     for (int i = 1; i <= count; ++i) bytes += client->Encode(i, kCall, request);
     return bytes;
+  }
+
+  // Two bytes on the wire for each.
+  static TestRequest UnknownFields(std::size_t count) {
+    TestRequest request;
+    auto* const fields =
+        request.GetReflection()->MutableUnknownFields(&request);
+    for (std::size_t i = 0; i != count; ++i) fields->AddLengthDelimited(15);
+    return request;
   }
 
   // A small call on a connection of its own.
@@ -302,6 +313,56 @@ TEST_F(ServerBudgetTest, ParsedRequestsCountAsMessages) {
   EXPECT_LE(server().statistics().buffered_bytes, 2 * kMiB);
   go.Set();
   EXPECT_TRUE(client.ReadReply());
+  WaitUntilNothingIsHeld();
+}
+
+// 3 KiB of unknown fields are 70 as messages.
+TEST_F(ServerBudgetTest, SmallRequestsThatGrowCount) {
+  constexpr int kCalls = 40;
+  fiber::Event go;
+  std::atomic<int> begun{0};
+  service().on_call = [&](TestCall call) {
+    begun.fetch_add(1);
+    go.Wait();
+    call.Reply();
+  };
+  Start();
+  RawClient client(endpoint());
+  for (int i = 1; i <= kCalls; ++i) client.Call(i, kCall, UnknownFields(1500));
+  WaitUntil([&] { return begun.load() == kCalls; });
+  EXPECT_GE(server().statistics().buffered_bytes, kCalls * 64'000u);
+  go.Set();
+  for (int i = 1; i <= kCalls; ++i) EXPECT_TRUE(client.ReadReply());
+  WaitUntilNothingIsHeld();
+}
+
+// A few kilobytes that unpack to a message of more than the budget.
+TEST_F(ServerBudgetTest, WhatUnpacksToTooMuchIsRefused) {
+  std::atomic<int> begun{0};
+  service().on_call = [&](TestCall call) {
+    begun.fetch_add(1);
+    call.Reply();
+  };
+  Start();
+  for (const char* scheme : {"flare", "baidu-std", "trpc"}) {
+    SCOPED_TRACE(scheme);
+    RawClient client(endpoint(), scheme);
+    OutboundRequest request;
+    request.correlation_id = 1;
+    request.method = kCall;
+    request.compression = CompressionAlgorithm::kGzip;
+    request.body =
+        *Compress(CompressionAlgorithm::kGzip,
+                  CreateBufferSlow(UnknownFields(kMiB).SerializeAsString()));
+    EXPECT_LT(request.body.size(), 10'000u);
+    client.Send(client.Encode(std::move(request)));
+    // It may be closed instead.
+    if (const auto reply = client.ReadReply()) {
+      EXPECT_EQ(reply->status, STATUS_OVERLOADED) << reply->description;
+    }
+    ExpectOthersAreServed(scheme);
+  }
+  EXPECT_EQ(begun.load(), 0);
   WaitUntilNothingIsHeld();
 }
 

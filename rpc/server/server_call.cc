@@ -96,8 +96,6 @@ StopCause CauseOf(const flare::Status& why) {
   }
 }
 
-constexpr char kOverloadedText[] = "Server overloaded.";
-
 // How long a call waits for the replies before its own to be made, at most.
 // They may depend on its fiber: on its locks, or its next step.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
@@ -405,7 +403,10 @@ void ServerCall::Reject(ParseResult result) {
   if (is_stream_) [[unlikely]] {
     if (!BeginStream()) return false;
   } else if (flare::Status parsed = ParseBody(); !parsed.ok()) {
-    return Fail(parsed, Failure::kMalformed), false;
+    return Fail(parsed, parsed.code() == OverloadedCode()
+                            ? Failure::kOverloaded
+                            : Failure::kMalformed),
+           false;
   } else if (streams && !StreamReply()) [[unlikely]] {
     return false;
   }

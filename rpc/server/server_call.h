@@ -96,6 +96,8 @@ class ServerCall final : public fiber::Task,
   ~ServerCall() override;
 
  private:
+  static constexpr char kOverloadedText[] = "Server overloaded.";
+
   class OwnHost;
   struct Glimpse;
 
@@ -149,6 +151,7 @@ class ServerCall final : public fiber::Task,
   bool ParseHead();
   [[gnu::cold, gnu::noinline]] void Reject(ParseResult result);
   flare::Status ParseBody();
+  flare::Status ParseMuch(std::size_t growth);
   flare::Status FillResponse(OutboundResponse* response);
   flare::Status FitToCaller(OutboundResponse* response);
   void CompressForCaller(OutboundResponse* response) const;
@@ -169,7 +172,6 @@ class ServerCall final : public fiber::Task,
   [[gnu::noinline]] void StopMetering();
   const Method* MeteredMethod() const;
   [[gnu::noinline]] void LeaveAdmission();
-  void CountRequest();
   void CountReply();
   void CountReply(std::size_t bytes);
   void ReleaseMessages();

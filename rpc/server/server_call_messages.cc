@@ -1,5 +1,6 @@
 // The messages of calls: parsed from bytes, and serialized.
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,11 @@
 
 namespace flare::rpc {
 namespace {
+
+// A request whose message can't take more isn't measured, and one that is
+// measured and takes no more isn't counted.
+constexpr std::size_t kLittleGrowth = 32 << 10;
+constexpr std::size_t kLittleMessage = 8 << 10;
 
 // As the published servers do: an addition of a service for some callers must
 // not fail the calls of others.
@@ -73,19 +79,35 @@ flare::Status ServerCall::ParseBody() {
 
   messages_.Acquire(*method_);
   request_bytes_ = request_->body.size();
+  const std::size_t growth = request_bytes_ * method_->memory_per_parsed_byte;
+  if (growth > kLittleGrowth) [[unlikely]]
+    return ParseMuch(growth);
   flare::Status status =
       ParsePayload(head.format, request_->body, messages_.request());
   request_->body.Clear();
-  if (request_bytes_ > kMaxKeptBytes) [[unlikely]]
-    CountRequest();
   return status;
 }
 
-// A request that is parsed may take many times the bytes that it came in. Not
-// inlined: of few calls.
-[[gnu::noinline]] void ServerCall::CountRequest() {
-  CountHeld(messages_.request()->SpaceUsedLong() +
-            controller_.request_attachment_.size());
+// A request that is parsed may take many times the bytes that it came in: it is
+// counted as it is then. `growth`: an upper bound of that. Kept out of line:
+// for few calls.
+[[gnu::noinline]] flare::Status ServerCall::ParseMuch(std::size_t growth) {
+  ServerState& state = connection_->state();
+  std::unique_lock alone(state.large_parse(), std::defer_lock);
+  if (!state.HasRoomFor(growth)) alone.lock();
+  flare::Status status =
+      ParsePayload(request_->head.format, request_->body, messages_.request());
+  request_->body.Clear();
+  const std::size_t bytes = messages_.request()->SpaceUsedLong() +
+                            controller_.request_attachment_.size();
+  if (bytes <= kLittleMessage && held_bytes_ == 0) return status;
+  CountHeld(bytes);
+  // The next call gets another message.
+  request_bytes_ = std::max(request_bytes_, kMaxKeptBytes + 1);
+  if (status.ok() && connection_->IsGreedy()) {
+    return flare::Status(OverloadedCode(), kOverloadedText);
+  }
+  return status;
 }
 
 // A reply that has to wait is more to hold.

@@ -427,10 +427,8 @@ void ServerConnection::StartCalls(fiber::TaskList&& calls,
   const std::size_t n = calls.size();
   // relaxed: [SN1] holds; the tasks' queue orders the rest.
   holds_.fetch_add(n - streams + streams * kStream, std::memory_order_relaxed);
-  const bool greedy =
-      state_->budget().over() && held() >= io::MemoryBudget::kStep;
-  const std::size_t admitted =
-      greedy ? state_->RefuseCalls(group(), n) : state_->AdmitCalls(group(), n);
+  const std::size_t admitted = IsGreedy() ? state_->RefuseCalls(group(), n)
+                                          : state_->AdmitCalls(group(), n);
   if (admitted == n) [[likely]] {
     return fiber::SubmitAll(std::move(calls));
   }
@@ -673,6 +671,10 @@ void ServerConnection::DrainIfSlow(std::int64_t since_ns) {
   if (began == 0 || began >= since_ns) return;
   slow_.store(true, std::memory_order_relaxed);
   Drain();
+}
+
+bool ServerConnection::IsGreedy() const {
+  return state_->budget().over() && held() >= io::MemoryBudget::kStep;
 }
 
 std::size_t ServerConnection::held() const {

@@ -90,6 +90,10 @@ class ServerConnection final : public ServedConnection, private ReplySink {
         held_.fetch_add(after - before, std::memory_order_relaxed);
     state_->budget().Change(had, had + after - before);
   }
+  // It holds more than a little, and all together exceed the budget: its calls
+  // are refused.
+  bool IsGreedy() const;
+
   // A body follows that ends where the connection does.
   void ResetOnClose() { stream_->ResetOnClose(); }
 

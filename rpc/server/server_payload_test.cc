@@ -133,6 +133,18 @@ TEST_P(CompressionTest, WhatBecomesTooLargeIsAnswered) {
       << reply->description;
 }
 
+TEST_P(CompressionTest, UnpackedItIsNoLargerThanAMessage) {
+  server_options().maximum_packet_size = 8000;
+  StartServer();
+  RawClient client(endpoint());
+  client.Send(client.Encode(MakeCompressed(GetParam())));
+  const auto reply = client.ReadReply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_MALFORMED_DATA);
+  EXPECT_NE(reply->description.find("8000 bytes"), std::string::npos)
+      << reply->description;
+}
+
 TEST_P(CompressionTest, GarbageIsAnswered) {
   StartServer();
   RawClient client(endpoint());

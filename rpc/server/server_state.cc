@@ -130,6 +130,12 @@ void ServerState::RunRelief(fiber::Task* task) {
   state->Deref();
 }
 
+bool ServerState::HasRoomFor(std::size_t bytes) const {
+  const std::size_t limit = budget_->limit();
+  const std::size_t left = limit - std::min(limit, budget_->held());
+  return bytes <= left / fiber::GetWorkerCount();
+}
+
 void ServerState::CloseGreedy() {
   if (!budget_->alarmed()) return;
   // relaxed, both: a thread that comes meanwhile is spared the work.

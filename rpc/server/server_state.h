@@ -18,6 +18,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/fiber/mutex.h"
 #include "flare/fiber/task.h"
 #include "flare/io/memory_budget.h"
 #include "flare/io/tls_context.h"
@@ -133,6 +134,11 @@ class ServerState : public RefCounted<ServerState> {
   // The bytes that all connections hold together (ServedConnection::held()).
   io::MemoryBudget& budget() const { return *budget_; }
   const RefPtr<io::MemoryBudget>& shared_budget() const { return budget_; }
+  // Whether `bytes` more are within it if all workers take as many.
+  bool HasRoomFor(std::size_t bytes) const;
+  // Held while a message is parsed for which there isn't such room: so the
+  // bytes of one at a time can come on top of the budget.
+  fiber::Mutex& large_parse() { return large_parse_; }
   // If they exceed the budget: closes those that hold most, idle ones first,
   // until the sum is an eighth below the limit; or, as calls of closed ones
   // keep their memory, until those that are open hold an eighth of it. On a
@@ -188,6 +194,7 @@ class ServerState : public RefCounted<ServerState> {
   CallLimit call_limit_;
   std::unique_ptr<AdmissionControl> admission_;
   RefPtr<io::MemoryBudget> budget_;
+  fiber::Mutex large_parse_;
   ReliefTask relief_;
   std::atomic<bool> relief_asked_{false};    // relief_ is queued.
   std::atomic<bool> closing_greedy_{false};  // By one at a time.

@@ -195,9 +195,10 @@ DEFINE_int32(flare_rpc_client_remove_idle_connection_interval, 15,
 DEFINE_int32(flare_rpc_channel_max_packet_size, 4194304,
              "Bytes of one message that a client accepts. A larger one fails "
              "its call; one over 64 MiB ends its connection, too.");
-DEFINE_int32(flare_rpc_max_decompressed_size, 67108864,
+DEFINE_int32(flare_rpc_max_decompressed_size, 0,
              "Bytes that a compressed body or attachment may have in truth, on "
-             "both sides. A larger one fails its call.");
+             "both sides. A larger one fails its call. 0: as many as a message "
+             "of that side (max_packet_size).");
 DEFINE_int32(flare_name_resolver_update_interval_seconds, 3,
              "Seconds after which host names are resolved again.");
 DEFINE_string(flare_rpc_client_zone, "",
@@ -272,7 +273,7 @@ const FlagRange kRpcRanges[] = {
     {"flare_rpc_channel_max_packet_size",
      &FLAGS_flare_rpc_channel_max_packet_size, 64, kNoMaxFlag},
     {"flare_rpc_max_decompressed_size", &FLAGS_flare_rpc_max_decompressed_size,
-     64, kNoMaxFlag},
+     0, kNoMaxFlag},
     {"flare_name_resolver_update_interval_seconds",
      &FLAGS_flare_name_resolver_update_interval_seconds, 1, kMaxFlagSeconds},
 };

@@ -20,7 +20,9 @@ Limits LimitsOf(const ServerOptions& options) {
   Limits limits;
   limits.max_packet_size = options.maximum_packet_size;
   limits.max_meta_size = options.max_meta_size;
-  limits.max_decompressed_size = options.max_decompressed_size;
+  limits.max_decompressed_size = options.max_decompressed_size != 0
+                                     ? options.max_decompressed_size
+                                     : options.maximum_packet_size;
   limits.max_head_size = options.max_http_header_size;
   limits.max_head_fields = options.max_http_header_fields;
   // The connection, which lets one in in any case, reads no more before the
