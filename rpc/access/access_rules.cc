@@ -26,9 +26,9 @@ bool IsMethodChar(char c) {
          (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
 
-// The plain form of a path, as handlers may read it. `plain`: without
-// percent-escapes of characters that need none. False: it has an escaped slash
-// or backslash, or a segment "." or "..", which handlers read differently.
+// The plain form of a path, as handlers may read it: without percent-escapes.
+// False: it has an escaped slash, backslash or zero byte, or a segment that is
+// ".", "..", or empty and not the last, which handlers read differently.
 bool ToPlainPath(std::string_view path, std::string* plain) {
   for (std::size_t i = 0; i != path.size(); ++i) {
     const int high = i + 2 < path.size() ? HexDigit(path[i + 1]) : -1;
@@ -39,16 +39,14 @@ bool ToPlainPath(std::string_view path, std::string* plain) {
     }
     const char c = static_cast<char>(16 * high + low);
     if (c == '/' || c == '\\' || c == '\0') return false;
-    if (IsMethodChar(c) || c == '-' || c == '~') {
-      plain->push_back(c);
-      i += 2;
-    } else {
-      plain->push_back('%');
-    }
+    plain->push_back(c);
+    i += 2;
   }
-  for (std::string_view rest = *plain; !rest.empty();) {
+  // Behind the slash that it begins with.
+  for (std::string_view rest = std::string_view(*plain).substr(1);
+       !rest.empty();) {
     const std::string_view segment = rest.substr(0, rest.find('/'));
-    if (segment == "." || segment == "..") return false;
+    if (segment.empty() || segment == "." || segment == "..") return false;
     rest.remove_prefix(std::min(rest.size(), segment.size() + 1));
   }
   return true;
@@ -295,7 +293,20 @@ class AccessRules::Parser {
           "/path/*";
       return false;
     }
+    if (is_path && !ToPlain(&pattern, why)) return false;
     rule->methods.push_back(std::move(pattern));
+    return true;
+  }
+
+  static bool ToPlain(Pattern* path, std::string* why) {
+    std::string plain;
+    if (!ToPlainPath(path->begin, &plain)) {
+      *why =
+          "has an escaped slash, backslash or zero byte, or a segment that is "
+          "empty, \".\" or \"..\": such paths are denied to everybody";
+      return false;
+    }
+    path->begin = std::move(plain);
     return true;
   }
 

@@ -105,13 +105,14 @@ TEST(AccessRules, ComparesPathsWithoutTheirEscapes) {
   })");
   for (const char* path :
        {"/pages/x", "/%70ages/x", "/pages/%7e", "/pages/%20", "/pages/a%2",
-        "/pages/100%", "/pages/...", "/pages/%252e%252e"}) {
+        "/pages/100%", "/pages/...", "/pages/%252e%252e", "/pages/x/"}) {
     EXPECT_TRUE(rules.Allows({}, path)) << path;
   }
   for (const char* path :
        {"/pages/secret/x", "/pages/%73ecret/x", "/pages/secret%2Fx",
         "/pages/secret%5cx", "/pages/./secret/x", "/pages/x/../secret/x",
-        "/pages/%2e%2E/x", "/pages/..", "/pages/a%00"}) {
+        "/pages/%2e%2E/x", "/pages/..", "/pages/a%00", "/pages//secret/x",
+        "//pages/x", "/pages/x//", "/pages//", "//"}) {
     EXPECT_FALSE(rules.Allows({}, path)) << path;
   }
   // Without a rule for paths all are the same.
@@ -169,6 +170,21 @@ TEST(AccessRules, SaysWhereTheMistakeIs) {
   EXPECT_EQ(ErrorOf("{\"rules\": [\"\xff\"]}"), "1:1: the file isn't UTF-8");
 }
 
+TEST(AccessRules, TakesAllFormsOfACharacterForTheSame) {
+  for (const char* rule :
+       {"/caf\u00e9/a+b/*", "/caf%c3%a9/a%2bb/*", "/caf%C3%A9/a%2Bb/*"}) {
+    SCOPED_TRACE(rule);
+    const AccessRules rules = Parsed(
+        std::string(R"({"rules": [{"who": "*", "allow": false, "method": ")") +
+        rule + R"("}, {"who": "*", "method": "*"}]})");
+    for (const char* path : {"/caf%c3%a9/a+b/x", "/caf%C3%A9/a%2bb/x",
+                             "/caf%C3%a9/a%2Bb/x", "/caf\xc3\xa9/a+b/x"}) {
+      EXPECT_FALSE(rules.Allows({}, path)) << path;
+    }
+    EXPECT_TRUE(rules.Allows({}, "/caf%c3%a9/a%20b/x"));
+  }
+}
+
 TEST(AccessRules, RefusesPatternsThatMeanNothing) {
   const auto of_who = [](const std::string& who) {
     return ErrorOf("{\"rules\": [{\"method\": \"*\", \"who\": \"" + who +
@@ -198,6 +214,10 @@ TEST(AccessRules, RefusesPatternsThatMeanNothing) {
         << method;
   }
   EXPECT_TRUE(of_method("").ends_with("names nobody and nothing"));
+  for (const char* method : {"/a//b", "//*", "/a/../b", "/a%2fb", "/a/%2e"}) {
+    EXPECT_TRUE(of_method(method).ends_with("are denied to everybody"))
+        << method;
+  }
 }
 
 TEST(AccessRules, TextsMayHaveEscapes) {
