@@ -68,14 +68,15 @@ struct ServerOptions {
   // Bytes that all connections hold together: unfinished messages, requests
   // of calls under way, as messages, too, and replies that peers don't take
   // or that wait for earlier ones. Less than 64 KiB of a connection, and
-  // requests of up to 4 KiB, aren't counted. From half of it on a connection
+  // messages of up to 8 KiB, aren't counted. From half of it on a connection
   // has room for 64 KiB of replies only (see above). Beyond it calls of
   // connections that hold 64 KiB or more are answered "Server overloaded.",
   // and those that hold most are closed, above all if they have made no
   // progress for a second.
   std::size_t max_buffered_bytes =
       rpc::ServerDefaultsFromFlags().max_buffered_bytes;
-  // More calls than this at a time are answered "Server overloaded.".
+  // More calls than this at a time are answered "Server overloaded.", and so
+  // are streaming calls beyond nine tenths of it.
   std::size_t max_concurrent_requests =
       rpc::ServerDefaultsFromFlags().max_ongoing_calls;
   // While running calls hold this many bytes of decompressed requests,

@@ -455,6 +455,8 @@ bool ServerCall::AdmitStream(const Method& method) {
 // The request was a single message, and the reply is a stream. Waits for its
 // turn on the connection. False: the call has failed.
 bool ServerCall::StreamReply() {
+  is_stream_ = true;
+  if (!TakeStreamPlace()) return false;
   for (;;) {
     connection_->WaitForRoom();
     ReplyTurnEvent event;
@@ -483,10 +485,27 @@ bool ServerCall::StreamReply() {
     FinishUnanswered();
     return false;
   }
-  is_stream_ = true;
   GiveMetadataToStream();
   stream_->OnEnd(flare::Status());  // No request follows.
   return true;
+}
+
+// False: as many streams run as may. The call has failed.
+bool ServerCall::TakeStreamPlace() {
+  has_stream_place_ = connection_->state().EnterStream();
+  if (!has_stream_place_) {
+    Fail(flare::Status(OverloadedCode(),
+                       "Server overloaded: streaming calls have all the places "
+                       "that they may have."),
+         Failure::kOverloaded);
+  }
+  return has_stream_place_;
+}
+
+void ServerCall::LeaveStreamPlace() {
+  if (std::exchange(has_stream_place_, false)) {
+    connection_->state().LeaveStream();
+  }
 }
 
 void ServerCall::GiveMetadataToStream() {
@@ -501,6 +520,7 @@ void ServerCall::GiveMetadataToStream() {
 // The messages of the call, of which a method that takes one gets the first.
 // False: the call has failed.
 bool ServerCall::BeginStream() {
+  if (!TakeStreamPlace()) return false;
   stream_ = RefPtr<CallStream>(
       adopt_ref, static_cast<CallStream*>(request_->stream.Leak()));
   if (request_->metadata != nullptr) [[unlikely]] {
@@ -544,6 +564,7 @@ void ServerCall::FinishStream() {
       worker, failed ? controller_.error_code_ : stream_->status().code(),
       controller_.received_ns_, controller_.dispatched_ns_);
   LeaveLimits(worker);
+  LeaveStreamPlace();
   stream_->Finish(
       failed ? flare::Status(controller_.error_code_, controller_.error_text_)
              : flare::Status());
@@ -685,6 +706,7 @@ void ServerCall::FinishThrown() {
   context_->Disown();  // Excludes a watch that begins [CW1].
   if (watch_ != nullptr) std::exchange(watch_, nullptr)->End();
   context_.Reset();
+  LeaveStreamPlace();
   if (stream_ != nullptr) stream_->Detach();
   controller_.call_ = nullptr;
   controller_.remote_peer_ = nullptr;
@@ -1067,6 +1089,11 @@ void ServerCall::LeaveAdmission() {
   control->Leave(ended);
 }
 
+void ServerCall::DropStream() {
+  LeaveStreamPlace();
+  if (stream_ != nullptr) std::exchange(stream_, nullptr)->Detach();
+}
+
 void ServerCall::Finish() {
   if (held_bytes_ != 0) [[unlikely]]
     CountHeld(0);
@@ -1074,9 +1101,8 @@ void ServerCall::Finish() {
   // relaxed: the claim of the end has ordered it [CE1].
   if ((progress_.load(std::memory_order_relaxed) & kWatched) != 0) [[unlikely]]
     EndWatch();
-  if (stream_ != nullptr) [[unlikely]] {
-    std::exchange(stream_, nullptr)->Detach();
-  }
+  if (is_stream_) [[unlikely]]
+    DropStream();
   ReleaseMessages();
   controller_.Reset();
   ServerConnection* const connection = std::exchange(connection_, nullptr);

@@ -123,6 +123,9 @@ class ServerCall final : public fiber::Task,
   const Method* FindMethod() const;
   [[gnu::noinline]] bool AdmitStream(const Method& method);
   [[gnu::noinline]] bool BeginStream();
+  bool TakeStreamPlace();
+  void LeaveStreamPlace();
+  [[gnu::noinline]] void DropStream();
   void GiveMetadataToStream();
   [[gnu::noinline]] bool StreamReply();
   [[gnu::noinline]] void StopWithStream();
@@ -208,6 +211,7 @@ class ServerCall final : public fiber::Task,
   std::atomic<std::uint8_t> progress_{0};  // See server_call.cc.
   bool is_stream_ = false;
   bool counted_as_stream_ = false;  // By the connection.
+  bool has_stream_place_ = false;   // Under the server's limit.
   RefPtr<CallStream> stream_;       // Set for a streaming call that has begun.
 
   // From the request's head.

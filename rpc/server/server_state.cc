@@ -130,6 +130,16 @@ void ServerState::RunRelief(fiber::Task* task) {
   state->Deref();
 }
 
+bool ServerState::EnterStream() {
+  const std::size_t calls = options_.max_concurrent_requests;
+  // relaxed: a limit, nothing is ordered by it.
+  if (streams_.fetch_add(1, std::memory_order_relaxed) < calls - calls / 10) {
+    return true;
+  }
+  LeaveStream();
+  return false;
+}
+
 bool ServerState::HasRoomFor(std::size_t bytes) const {
   const std::size_t limit = budget_->limit();
   const std::size_t left = limit - std::min(limit, budget_->held());

@@ -83,6 +83,14 @@ class ServerState : public RefCounted<ServerState> {
   std::size_t RefuseCalls(std::size_t group, std::size_t n);
   void CallFinished(std::size_t worker) { call_limit_.Leave(worker); }
 
+  // Streaming calls last as long as their peers like: a tenth of all places is
+  // for other calls. False: as many run as may. True: call LeaveStream().
+  bool EnterStream();
+  void LeaveStream() {
+    // relaxed: a limit, nothing is ordered by it.
+    streams_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
   // Says whether a call of that group is begun when a worker comes to it.
   CallGate& gate(std::size_t group) { return gates_[group]; }
   // Null: the server has no such rules.
@@ -192,6 +200,7 @@ class ServerState : public RefCounted<ServerState> {
   std::vector<CallGate> gates_;  // One for each scheduling group.
   LogThrottle connection_log_;
   CallLimit call_limit_;
+  alignas(kCacheLine) std::atomic<std::size_t> streams_{0};  // Running ones.
   std::unique_ptr<AdmissionControl> admission_;
   RefPtr<io::MemoryBudget> budget_;
   fiber::Mutex large_parse_;

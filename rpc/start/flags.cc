@@ -33,7 +33,8 @@ DEFINE_bool(flare_raise_open_files_limit, true,
 
 DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
              "Calls that a server runs at a time; further ones are answered "
-             "\"Server overloaded.\".");
+             "\"Server overloaded.\". Nine tenths of them may be streaming "
+             "calls.");
 DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
              "Most calls of one connection that run at a time. Further calls "
              "stay unread until half of these are done.");

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -377,6 +379,55 @@ TEST_F(SlowReaderTest, StreamsOfAConnectionEndByThemselves) {
     EXPECT_EQ(reader.Read()->value(), i);
     EXPECT_EQ(reader.Read()->value(), -i);
     EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+  }
+}
+
+class FewPlacesTest : public StreamerTest {
+ protected:
+  Server::Options server_options() override {
+    return {.service_name = "test", .max_concurrent_requests = kPlaces};
+  }
+
+  static constexpr std::size_t kPlaces = 10;
+};
+
+// They last as long as their peers like: others are served beside them.
+TEST_F(FewPlacesTest, StreamsLeavePlacesToOtherCalls) {
+  struct OpenEcho {
+    RpcClientController controller;
+    StreamReader<Number> reader;
+    StreamWriter<Number> writer;
+  };
+  for (const char* scheme : {"flare", "trpc", "baidu-std", "grpc"}) {
+    SCOPED_TRACE(scheme);
+    RpcChannel channel;
+    ASSERT_TRUE(channel.Open(std::string(scheme) + "://" +
+                             server_->endpoint().ToString()));
+    Streamer_SyncStub stub(&channel);
+    OpenEcho open[kPlaces - 1];
+    for (OpenEcho& echo : open) {
+      std::tie(echo.reader, echo.writer) = stub.Echo(&echo.controller);
+      ASSERT_TRUE(echo.writer.Write(MakeNumber(1)));
+      ASSERT_TRUE(echo.reader.Read());
+    }
+    for (int i = 0; i != 3; ++i) {
+      RpcClientController refused;
+      auto reader = stub.Count(MakeNumber(1), &refused);
+      EXPECT_FALSE(reader.Read());
+      EXPECT_EQ(refused.ErrorCode(), STATUS_OVERLOADED) << refused.ErrorText();
+      auto doubled = stub.Double(MakeNumber(21));
+      ASSERT_TRUE(doubled) << doubled.error().ToString();
+      EXPECT_EQ(doubled->value(), 42);
+    }
+    for (OpenEcho& echo : open) {
+      echo.writer.Close();
+      EXPECT_EQ(echo.reader.Read().error(), StreamError::EndOfStream);
+      // Its place is free.
+      RpcClientController controller;
+      auto reader = stub.Count(MakeNumber(1), &controller);
+      EXPECT_TRUE(reader.Read()) << controller.ErrorText();
+      EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+    }
   }
 }
 
