@@ -72,6 +72,28 @@ TEST_F(ClientGrpcTest, LargeMessagesGoBothWays) {
   }
 }
 
+TEST_F(ClientGrpcTest, ManyCancelledCallsLeaveTheOthersAlone) {
+  constexpr int kCalls = 2000;
+  fiber::Event go;
+  service().on_call = FlexibleService::EchoAfter(&go);
+  RpcChannel::Options options;
+  options.max_connections_per_server = 1;
+  RpcChannel channel("grpc://" + endpoint().ToString(), options);
+  TestedCall kept;
+  kept.controller.SetTimeout(std::chrono::seconds(60));
+  kept.Start(&channel);
+  for (int i = 0; i != kCalls; ++i) {
+    TestedCall call;
+    call.controller.SetTimeout(std::chrono::seconds(60));
+    call.Start(&channel);
+    call.controller.StartCancel();
+    EXPECT_EQ(call.Await(), STATUS_FAILED) << call.controller.ErrorText();
+  }
+  go.Set();
+  EXPECT_EQ(kept.Await(), STATUS_SUCCESS) << kept.controller.ErrorText();
+  StopServer();  // Before `go` is gone.
+}
+
 TEST_F(ClientGrpcTest, TheServerHearsOfACancelledCall) {
   fiber::Event begun;
   fiber::Event cancelled;

@@ -2,9 +2,13 @@
 // connections.
 #include "flare/rpc/grpc/grpc_client_protocol.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -488,6 +492,48 @@ TEST_F(GrpcClientProtocolTest, AnAbandonedCallIsReset) {
   ASSERT_TRUE(Send(2, "b").ok());
   Exchange();
   EXPECT_EQ(server->streams.size(), 2u);
+}
+
+// Servers end connections with more.
+TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
+  constexpr std::uint64_t kCalls = 900;
+  const auto with_timeout = [](OutboundRequest* request) {
+    request->timeout_ms = 5000;
+  };
+  const auto resets = [this] {
+    return std::count_if(
+        server->streams.begin(), server->streams.end(),
+        [](const auto& s) { return s->error == Http2Error::kCancel; });
+  };
+  for (std::uint64_t id = 1; id <= kCalls; ++id) {
+    ASSERT_TRUE(Send(id, "a", with_timeout).ok());
+  }
+  Exchange();
+  for (std::uint64_t id = 1; id <= kCalls; ++id) protocol->Abandon(id);
+  Exchange();
+  const auto first = resets();
+  EXPECT_GE(first, 500);
+  EXPECT_LT(first, 900);
+  // Late replies are dropped, and their streams end.
+  ServerStream* const late = stream(kCalls - 1);
+  server->Head(late);
+  server->Message(late, "late");
+  server->session.SendTrailers(late, {{"grpc-status", "0"}});
+  Exchange();
+  EXPECT_TRUE(late->closed);
+  EXPECT_TRUE(got.empty());
+  // A server that doesn't know the end of the time must hear of it.
+  ASSERT_TRUE(Send(1000, "a").ok());
+  Exchange();
+  protocol->Abandon(1000);
+  Exchange();
+  EXPECT_EQ(stream(kCalls)->error, Http2Error::kCancel);
+  // The others follow with the next calls.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  ASSERT_TRUE(Send(1001, "a").ok());
+  Exchange();
+  EXPECT_EQ(resets(), 900);
+  EXPECT_TRUE(server_ok);
 }
 
 TEST_F(GrpcClientProtocolTest, AResetIsAFailure) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http/http_text.h"
 #include "flare/rpc/http2/field_text.h"
@@ -14,6 +15,9 @@ namespace {
 
 // The window of a unary call is granted anew in such pieces.
 constexpr std::size_t kGrantPiece = 32 << 10;
+
+// Servers take more of them for an attack: a thousand, say.
+constexpr int kMaxResetsPerSecond = 500;
 
 // More than any server has reason for.
 constexpr int kMaxServerFrames = 1'000'000;
@@ -43,6 +47,7 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   bool has_wire = false;
   bool ended = false;  // The outcome is known, or nobody wants it.
   bool output_ended = false;
+  bool has_timeout = false;  // A unary call's.
 
   // The response.
   int http_status = 0;
@@ -104,7 +109,8 @@ GrpcClientSession::GrpcClientSession(const Limits& limits,
     : limits_(limits),
       authority_(HttpHostOf(host)),
       output_(output),
-      session_(Http2Session::Role::kClient, SessionOptions(), this) {}
+      session_(Http2Session::Role::kClient, SessionOptions(), this),
+      resets_(kMaxResetsPerSecond) {}
 
 GrpcClientSession::~GrpcClientSession() {
   ScopedLock guard(lock_);
@@ -214,6 +220,8 @@ GrpcClientSession::Sent GrpcClientSession::Send(const OutboundRequest& request,
   if (closed_) return Sent::kRefused;
   // Until the call is the session's it has a place without it: there may be no
   // memory for the next steps.
+  if (!unwanted_.empty()) [[unlikely]]
+    ResetUnwanted();
   Call*& place = unary_[request.correlation_id];
   if (going_away_ || !OpenUnary(call.get(), request, scratch)) {
     unary_.erase(request.correlation_id);
@@ -222,6 +230,7 @@ GrpcClientSession::Sent GrpcClientSession::Send(const OutboundRequest& request,
   }
   place = call.release();  // [GC4]
   place->output_ended = true;
+  place->has_timeout = request.timeout_ms != 0;
   session_.SendData(place, std::move(*message), /*end=*/true);
   static_cast<void>(Flush());
   return Sent::kYes;
@@ -235,8 +244,28 @@ void GrpcClientSession::Abandon(std::uint64_t correlation_id) {
   unary_.erase(found);  // [GC5]
   if (call == nullptr) return;
   call->ended = true;
-  session_.SendReset(call, Http2Error::kCancel);
+  // If it must wait the reply may come first. The server knows when the time is
+  // over, unless it wasn't told, or hasn't all of the request.
+  if (call->has_timeout && call->queued() == 0 && !call->waits_to_open()) {
+    unwanted_.push_back(call->id());
+    ResetUnwanted();
+  } else {
+    session_.SendReset(call, Http2Error::kCancel);
+  }
   static_cast<void>(Flush());
+}
+
+// As many as may be reset now.
+void GrpcClientSession::ResetUnwanted() {
+  const std::int64_t now = NowNs();
+  auto next = unwanted_.begin();
+  for (; next != unwanted_.end(); ++next) {
+    Http2Stream* const stream = session_.Find(*next);
+    if (stream == nullptr) continue;  // The reply has come.
+    if (!resets_.Admit(now)) break;
+    session_.SendReset(stream, Http2Error::kCancel);
+  }
+  unwanted_.erase(unwanted_.begin(), next);
 }
 
 GrpcClientSession::Call* GrpcClientSession::StreamBegin(
@@ -594,6 +623,8 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
     ok = session_.Receive(&in);
     if (!answered_.empty()) [[unlikely]]
       ResetAnswered();
+    if (!unwanted_.empty()) [[unlikely]]
+      ResetUnwanted();
     *need = session_.need();
     static_cast<void>(Flush());
     // The server's input may be broken in a way that ends the session with the

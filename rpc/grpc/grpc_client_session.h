@@ -41,6 +41,7 @@
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/stream_wire.h"
+#include "flare/rpc/wire/flood_guard.h"
 
 namespace flare::rpc {
 
@@ -153,6 +154,7 @@ class GrpcClientSession final : private Http2Handler {
   void GrantForMessage(Call* call) FLARE_REQUIRES(lock_);
   void TakeMetadata(Call* call) FLARE_REQUIRES(lock_);
   void ResetAnswered() FLARE_REQUIRES(lock_);
+  void ResetUnwanted() FLARE_REQUIRES(lock_);
   void FailAndReset(Call* call, flare::Status why) FLARE_REQUIRES(lock_);
   // Hands the outcome out, once.
   // `unreadable`: by a reply, of which `status` says why.
@@ -182,6 +184,9 @@ class GrpcClientSession final : private Http2Handler {
   std::vector<Event> events_ FLARE_GUARDED_BY(lock_);  // [GC3]
   // Streams that the server has answered before it had all of the request.
   std::vector<std::int32_t> answered_ FLARE_GUARDED_BY(lock_);
+  // Calls that nobody waits for, to be reset when the guard admits that.
+  std::vector<std::int32_t> unwanted_ FLARE_GUARDED_BY(lock_);
+  FloodGuard resets_ FLARE_GUARDED_BY(lock_);
   // Fields of Open(), kept for their memory.
   std::vector<Http2Field> fields_ FLARE_GUARDED_BY(lock_);
 

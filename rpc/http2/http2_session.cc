@@ -25,6 +25,9 @@ constexpr std::size_t kLeastContinuation = 1024;
 // the network do so now and then.
 constexpr int kMaxWindowChanges = 100;
 
+// A stream that is reset so soon after its begin is young.
+constexpr std::int64_t kYoungNs = 10 * kNsPerMs;
+
 // Longer blocks of fields aren't kept to be compared with the next.
 constexpr std::size_t kMaxKnownHead = 512;
 
@@ -137,6 +140,19 @@ void Http2Session::AdmitControlFrame() {
   if (control_frames_.Admit(NowNs())) return;
   Terminate(Http2Error::kEnhanceYourCalm,
             "too many frames that are no messages");
+}
+
+// Whether the stream was opened in the latest kYoungNs before a reset, or since
+// then: the time isn't noted for each. A flood of resets opens streams to reset
+// them, while a client whose calls time out may reset thousands at once, that
+// were all opened long ago.
+bool Http2Session::IsYoung(std::int32_t id) {
+  const std::int64_t now = NowNs();
+  if (now - marked_at_ns_ >= kYoungNs) {
+    marked_at_ns_ = now;
+    old_up_to_ = last_opened_;
+  }
+  return id > old_up_to_;
 }
 
 void Http2Session::AdmitReset() {
@@ -607,10 +623,10 @@ void Http2Session::TakeReset(const Http2FrameHeader& header,
   if (payload.size() != sizeof(std::uint32_t)) {
     return Terminate(Http2Error::kFrameSizeError, "RST_STREAM of another size");
   }
-  AdmitReset();
-  if (terminated_) return;
   Http2Stream* const stream = streams_.Find(header.stream);
   if (stream == nullptr || stream->waits_to_open_) return PassOver(header);
+  IsYoung(header.stream) ? AdmitReset() : AdmitControlFrame();
+  if (terminated_) return;
   stream->remote_end_ = true;
   if (stream->is_closing_) return;
   Close(stream, static_cast<Http2Error>(NumberOf(payload)), /*by_peer=*/true);

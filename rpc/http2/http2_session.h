@@ -190,9 +190,11 @@ class Http2Session {
     // larger one is reset.
     std::size_t max_header_list = 64 << 10;
     // Limit of frames that are neither heads nor data of a message, beyond four
-    // for each of those, and of streams that the peer resets. More end the
-    // session. Those of streams that aren't open are of the former.
+    // for each of those. More end the session.
     int max_control_frames_per_second = FloodGuard::kMaxNotices;
+    // ... of streams that break the rules, or that the peer resets as soon as
+    // it has opened them. Later resets, of calls that it has waited for, are
+    // among the former.
     int max_resets_per_second = 1000;
   };
 
@@ -413,6 +415,7 @@ class Http2Session {
   // Too many end the session.
   void AdmitControlFrame();
   void AdmitReset();
+  bool IsYoung(std::int32_t id);
   // Frames of messages, which ask for updates of windows, and for answers to
   // pings.
   void NoteMessageFrame() {
@@ -433,6 +436,9 @@ class Http2Session {
   int free_control_frames_ = 0;  // Exempt frames, see NoteMessageFrame().
   FloodGuard control_frames_;
   FloodGuard resets_;
+  // The last stream that was opened before that time; see IsYoung().
+  std::int32_t old_up_to_ = 0;
+  std::int64_t marked_at_ns_ = 0;
   FloodGuard window_changes_;  // Each concerns all streams.
 
   Http2StreamTable<Http2Stream> streams_;
