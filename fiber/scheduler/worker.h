@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/scheduler/carrier.h"
 #include "flare/fiber/scheduler/delay_probe.h"
 #include "flare/fiber/scheduler/spawn_nodes.h"
@@ -57,6 +58,14 @@ class Worker final : public WorkerState {
   bool PushBehindOthers(Task* task, std::size_t most_events);
   // Push(), but behind all tasks that this worker has, and all pending events.
   bool PushBehindEvents(Task* task);
+
+  // Whether the current task has run for kMaintenanceNs. False where tasks are
+  // short on average, as there is no look at the clock before each. Its own
+  // thread only.
+  bool task_is_long() const {
+    return mean_task_ns_ > kMaintenanceNs / 2 &&
+           NowNs() - estimate_since_ns_ >= kMaintenanceNs;
+  }
 
   // Polls once without waiting; its own thread only.
   void LookForIo();

@@ -101,6 +101,26 @@ TEST(QueueWatch, KnowsNothingAfterAPause) {
       watch.Sheds(5 * kMsOfQueue, kOriginOfQueue + 1102 * kMsOfQueue, 0.1));
 }
 
+// A worker with a ring of its own may take a new call before older ones.
+TEST(QueueWatch, ACallOutOfTurnDoesNotEndIt) {
+  QueueWatch watch;
+  watch.SetUp(5 * kMsOfQueue, 100 * kMsOfQueue);
+  std::int64_t now_ns = kOriginOfQueue;
+  const auto run = [&](int calls, int short_ones) {
+    for (int i = 0; i != calls; ++i, now_ns += 5 * kMsOfQueue) {
+      watch.Sheds((i < short_ones ? 1 : 8) * kMsOfQueue, now_ns);
+    }
+  };
+  run(/*calls=*/41, /*short_ones=*/0);
+  EXPECT_TRUE(watch.shedding());
+  for (int i = 0; i != 10; ++i) {
+    run(/*calls=*/20, /*short_ones=*/5);
+    EXPECT_TRUE(watch.shedding());
+  }
+  run(/*calls=*/41, /*short_ones=*/41);
+  EXPECT_FALSE(watch.shedding());
+}
+
 std::uint64_t RefusedBy(const AdmissionControl& control, AdmissionRule rule) {
   return control.statistics().refused[static_cast<std::size_t>(rule)];
 }

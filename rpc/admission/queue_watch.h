@@ -9,9 +9,10 @@
 // A queue that is short at least once in each interval is only a burst, however
 // long it is at other times: nothing is refused. A queue that is never short
 // helps nobody: calls that have waited for more than twice the target are
-// refused until it has been short. The factor of two lets the queue of an
-// overloaded server settle above the target, so that shedding doesn't end and
-// begin again.
+// refused, until most calls of an interval have waited for less than the
+// target. The factor of two lets the queue of an overloaded server settle above
+// the target, and a few calls that a worker takes out of turn don't count, so
+// that shedding doesn't end and begin again.
 //
 // Any thread, except SetUp(); nothing blocks. All orders are relaxed: the words
 // are limits that order no other memory.
@@ -44,14 +45,15 @@ class alignas(kCacheLine) QueueWatch {
                                         std::memory_order_relaxed)) {
       // No call came for an interval or more, so the queue was empty.
       const bool paused = now_ns - end_ns > interval_ns_;
-      shedding_.store(
-          !paused && least_ns_.load(std::memory_order_relaxed) > target_ns_,
-          std::memory_order_relaxed);
+      shedding_.store(!paused && IsLong(), std::memory_order_relaxed);
       least_ns_.store(waited_ns, std::memory_order_relaxed);
+      balance_.store(0, std::memory_order_relaxed);
     } else if (waited_ns < least_ns_.load(std::memory_order_relaxed)) {
       least_ns_.store(waited_ns, std::memory_order_relaxed);
     }
-    if (!shedding_.load(std::memory_order_relaxed)) return false;
+    if (!shedding()) return false;
+    balance_.fetch_add(waited_ns > target_ns_ ? 1 : -1,
+                       std::memory_order_relaxed);
     const double bound = 2 * static_cast<double>(target_ns_) * share;
     return static_cast<double>(waited_ns) >
            std::max(bound, static_cast<double>(target_ns_));
@@ -60,10 +62,19 @@ class alignas(kCacheLine) QueueWatch {
   bool shedding() const { return shedding_.load(std::memory_order_relaxed); }
 
  private:
+  // Whether the queue was, in the interval that ends.
+  bool IsLong() const {
+    return least_ns_.load(std::memory_order_relaxed) > target_ns_ ||
+           balance_.load(std::memory_order_relaxed) > 0;
+  }
+
   std::int64_t target_ns_ = 0;             // Constant after SetUp().
   std::int64_t interval_ns_ = 0;           // Constant after SetUp().
   std::atomic<std::int64_t> end_ns_{0};    // The end of the interval.
   std::atomic<std::int64_t> least_ns_{0};  // Its shortest wait.
+  // While it sheds: its calls that waited for longer than the target, less the
+  // others.
+  std::atomic<std::int64_t> balance_{0};
   std::atomic<bool> shedding_{false};
 };
 

@@ -8,12 +8,16 @@
 //        sooner.
 //  [CG3] A call that waited longer than its LongestWait() is refused, and from
 //        then on the gate sheds: calls that may wait no longer than that one
-//        are refused after a tenth of their time. More patient ones aren't:
-//        the queue isn't too long for them.
-//  [CG4] Shedding ends when for a while (half of the time that began it) no
-//        call has waited for a twentieth of that time: the queue was short for
-//        all that while. A shed queue is a tenth long as long as the overload
-//        lasts.
+//        are refused after a tenth of their time at most. More patient ones
+//        aren't: the queue isn't too long for them.
+//  [CG4] A worker must find a call when it looks for one; a longer queue only
+//        makes calls wait. So each interval of shedding counts the calls that
+//        come, and the next one refuses calls that wait for longer than
+//        kNeverLongNs and than kShedCalls of them take to come.
+//  [CG5] Shedding ends when for a while (half of the time that began it) there
+//        was no interval in which half of the calls waited for half of that
+//        bound, or there were no calls. All calls of an overload wait for about
+//        the bound, but few of those that come to a server with a hiccup.
 #include "flare/rpc/server/call_gate.h"
 
 #include <algorithm>
@@ -26,8 +30,9 @@ constexpr std::int64_t kShedding = -1;
 constexpr std::int64_t kGateClosed = -2;
 constexpr std::int64_t kAskAll = -3;
 
+constexpr std::int64_t kIntervalNs = 100 * kNsPerMs;  // [CG4]
 // Shedding lasts no less.
-constexpr std::int64_t kLeastSheddingNs = 100 * kNsPerMs;
+constexpr std::int64_t kLeastSheddingNs = 2 * kIntervalNs;
 
 }  // namespace
 
@@ -61,28 +66,64 @@ std::int64_t CallGate::LongestWait(const Call& call) {
 
 CallGate::Verdict CallGate::AskQueue(const Call& call) {
   const std::int64_t longest_ns = LongestWait(call);
-  std::int64_t bound_ns = shed_bound_ns_.load(std::memory_order_relaxed);
-  if (bound_ns != 0 &&
-      call.now_ns - last_long_ns_.load(std::memory_order_relaxed) >
-          std::max(bound_ns / 2, kLeastSheddingNs)) {
-    EndShedding();  // [CG4]
-    bound_ns = 0;
+  if (shed_bound_ns_.load(std::memory_order_relaxed) != 0) {
+    Count(call, longest_ns);
   }
+  const std::int64_t bound_ns = shed_bound_ns_.load(std::memory_order_relaxed);
   if (call.waited_ns > std::max(longest_ns, kNeverLongNs)) {
-    last_long_ns_.store(call.now_ns, std::memory_order_relaxed);
-    if (longest_ns > bound_ns) BeginShedding(longest_ns);
+    if (longest_ns > bound_ns) BeginShedding(longest_ns, call.now_ns);
     return Verdict::kOverloaded;
   }
-  if (bound_ns == 0) return Verdict::kBegin;
-  if (call.waited_ns > bound_ns / 20) {
-    last_long_ns_.store(call.now_ns, std::memory_order_relaxed);
-  }
-  const bool shed = longest_ns <= bound_ns &&
-                    call.waited_ns > std::max(longest_ns / 10, kNeverLongNs);
+  const bool shed =
+      longest_ns <= bound_ns && call.waited_ns > ShedWait(longest_ns);
   return shed ? Verdict::kOverloaded : Verdict::kBegin;  // [CG3]
 }
 
-void CallGate::BeginShedding(std::int64_t bound_ns) {
+// For calls that may wait for `longest_ns` while there is no overload.
+std::int64_t CallGate::ShedWait(std::int64_t longest_ns) const {
+  return std::max(
+      std::min(longest_ns / 10, shed_wait_ns_.load(std::memory_order_relaxed)),
+      kNeverLongNs);
+}
+
+// While it sheds.
+void CallGate::Count(const Call& call, std::int64_t longest_ns) {
+  asked_.fetch_add(1, std::memory_order_relaxed);
+  if (call.waited_ns > ShedWait(longest_ns) / 2) {
+    long_.fetch_add(1, std::memory_order_relaxed);
+  }
+  std::int64_t end_ns = interval_end_ns_.load(std::memory_order_relaxed);
+  if (call.now_ns >= end_ns &&
+      interval_end_ns_.compare_exchange_strong(
+          end_ns, call.now_ns + kIntervalNs, std::memory_order_relaxed)) {
+    CloseInterval(end_ns, call.now_ns);
+  }
+}
+
+// `end_ns`: when it was to end.
+void CallGate::CloseInterval(std::int64_t end_ns, std::int64_t now_ns) {
+  const std::int64_t while_ns = std::max(
+      shed_bound_ns_.load(std::memory_order_relaxed) / 2, kLeastSheddingNs);
+  const std::int64_t asked = asked_.exchange(0, std::memory_order_relaxed);
+  const std::int64_t waited = long_.exchange(0, std::memory_order_relaxed);
+  const bool paused = now_ns - end_ns > while_ns;
+  if (!paused && 2 * waited >= asked) {
+    last_long_ns_.store(now_ns, std::memory_order_relaxed);
+  } else if (now_ns - last_long_ns_.load(std::memory_order_relaxed) >
+             while_ns) {
+    return EndShedding();  // [CG5]
+  }
+  const std::int64_t length_ns = now_ns - end_ns + kIntervalNs;
+  shed_wait_ns_.store(kShedCalls * length_ns / std::max<std::int64_t>(asked, 1),
+                      std::memory_order_relaxed);  // [CG4]
+}
+
+void CallGate::BeginShedding(std::int64_t bound_ns, std::int64_t now_ns) {
+  asked_.store(0, std::memory_order_relaxed);
+  long_.store(0, std::memory_order_relaxed);
+  last_long_ns_.store(now_ns, std::memory_order_relaxed);
+  interval_end_ns_.store(now_ns + kIntervalNs, std::memory_order_relaxed);
+  shed_wait_ns_.store(bound_ns / 10, std::memory_order_relaxed);
   shed_bound_ns_.store(bound_ns, std::memory_order_relaxed);
   std::int64_t usual = kNeverLongNs;
   look_beyond_ns_.compare_exchange_strong(usual, kShedding,

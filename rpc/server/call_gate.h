@@ -8,10 +8,10 @@
 // A server that is offered more calls than it can do has a queue that grows
 // until callers give up, and then works on calls that nobody waits for. So, by
 // default, a call is refused once it has waited so long that its reply would
-// come late; and for as long as there are such calls, others are refused much
-// sooner, so that the queue gets short. A server whose calls wait, but not for
-// too long, refuses none: many callers that wait for their replies before they
-// call again are no overload.
+// come late. From then on others are refused after some milliseconds, until the
+// queue has been short for a while: calls that are begun are answered quickly.
+// A server whose calls wait, but not for too long, refuses none: many callers
+// that wait for their replies before they call again are no overload.
 //
 // A server has one gate for each scheduling group. Any thread, except SetUp();
 // nothing blocks. Rules in call_gate.cc.
@@ -48,6 +48,8 @@ class alignas(kCacheLine) CallGate {
   // By default: callers that don't say how long they wait are taken to accept
   // so long a wait, or twice the method's usual time.
   static constexpr std::int64_t kUsualPatienceNs = kNsPerSecond;
+  // While it sheds: calls may also wait while so many arrive.
+  static constexpr std::int64_t kShedCalls = 4;
 
   // Before anything else. Calls that waited longer than `max_wait` are refused;
   // 0: none are; negative: the default described at the top. `ask_all`: each
@@ -73,15 +75,22 @@ class alignas(kCacheLine) CallGate {
       std::numeric_limits<std::int64_t>::max();
 
   Verdict AskQueue(const Call& call);
-  void BeginShedding(std::int64_t bound_ns);
+  void BeginShedding(std::int64_t bound_ns, std::int64_t now_ns);
   void EndShedding();
+  std::int64_t ShedWait(std::int64_t longest_ns) const;
+  void Count(const Call& call, std::int64_t longest_ns);
+  void CloseInterval(std::int64_t end_ns, std::int64_t now_ns);
 
   std::atomic<std::int64_t> look_beyond_ns_{kNever};  // [CG1]
   std::atomic<std::int64_t> closed_at_ns_{kNever};
-  std::int64_t max_wait_ns_ = kNever;           // Constant once set up.
-  bool automatic_ = false;                      // Follows the load.
-  std::atomic<std::int64_t> shed_bound_ns_{0};  // [CG3]
-  std::atomic<std::int64_t> last_long_ns_{0};   // [CG4]
+  std::int64_t max_wait_ns_ = kNever;             // Constant once set up.
+  bool automatic_ = false;                        // Follows the load.
+  std::atomic<std::int64_t> shed_bound_ns_{0};    // [CG3]; 0: doesn't shed.
+  std::atomic<std::int64_t> shed_wait_ns_{0};     // [CG4]
+  std::atomic<std::int64_t> interval_end_ns_{0};  // [CG4]
+  std::atomic<std::int64_t> asked_{0};  // Calls of the interval so far.
+  std::atomic<std::int64_t> long_{0};   // ... that waited for long [CG5].
+  std::atomic<std::int64_t> last_long_ns_{0};  // [CG5]
 };
 
 }  // namespace flare::rpc

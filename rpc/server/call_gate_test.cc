@@ -98,6 +98,7 @@ class SimulatedServer {
     int in_time = 0;
     int late = 0;
     int refused = 0;
+    std::int64_t longest_wait_ns = 0;  // Over all that were begun.
   };
 
   SimulatedServer(std::int64_t service_ns, std::int64_t timeout_ns,
@@ -109,6 +110,9 @@ class SimulatedServer {
   }
 
   void Arrive(std::int64_t at_ns) { queue_.push_back(at_ns); }
+
+  // Does nothing for so long.
+  void Stall(std::int64_t length_ns) { now_ns_ += length_ns; }
 
   // Works on the calls that have arrived by then. In a closed loop a caller
   // calls again when it has its reply.
@@ -143,6 +147,7 @@ class SimulatedServer {
       now_ns_ += 10'000;  // It takes a moment, too.
       return;
     }
+    counts_.longest_wait_ns = std::max(counts_.longest_wait_ns, waited_ns);
     now_ns_ += service_ns_;
     ++(now_ns_ - at_ns <= timeout_ns_ ? counts_.in_time : counts_.late);
   }
@@ -156,15 +161,17 @@ class SimulatedServer {
   Counts counts_;
 };
 
-// Offers `times` as many calls as the server can do, for so long.
+// Offers `times` as many calls as the server can do, for so long. The server
+// stalls for a part of it, at its beginning.
 void Offer(SimulatedServer* server, std::int64_t service_ns, double times,
-           std::int64_t length_ns) {
+           std::int64_t length_ns, std::int64_t stall_ns = 0) {
   const std::int64_t begin_ns = server->now_ns();
   const auto count = static_cast<int>(times * static_cast<double>(length_ns) /
                                       static_cast<double>(service_ns));
   for (int i = 0; i != count; ++i) {
     server->Arrive(begin_ns + length_ns * i / count);
   }
+  server->Stall(stall_ns);
   server->RunUntil(begin_ns + length_ns);
 }
 
@@ -186,6 +193,36 @@ TEST(CallGateTest, GoodputStaysNearCapacityUnderOverload) {
       }
     }
   }
+}
+
+TEST(CallGateTest, CallsThatAreBegunDoNotWaitUnderOverload) {
+  for (const std::int64_t timeout_ms : {0, 1000, 10'000}) {
+    for (const std::int64_t service_us : {100, 1000}) {
+      for (const double times : {1.05, 2.0, 5.0}) {
+        const std::int64_t service_ns = service_us * 1000;
+        SimulatedServer server(service_ns, std::max(timeout_ms, 1100L) * kMs,
+                               /*tells_timeout=*/timeout_ms != 0);
+        // Until it sheds, which takes longest with a little too much.
+        Offer(&server, service_ns, times, (times < 2 ? 200'000 : 30'000) * kMs);
+        server.Forget();
+        Offer(&server, service_ns, times, 5'000 * kMs);
+        EXPECT_LE(server.counts().longest_wait_ns, CallGate::kNeverLongNs)
+            << timeout_ms << " ms, " << service_us << " us, " << times;
+      }
+    }
+  }
+}
+
+// Few come while one is served: the worker mustn't wait for the next.
+TEST(CallGateTest, SlowCallsMayWaitForLongerUnderOverload) {
+  constexpr std::int64_t kServiceNs = 30 * kMs;
+  SimulatedServer server(kServiceNs, 10'000 * kMs);
+  Offer(&server, kServiceNs, 1.2, 120'000 * kMs);
+  server.Forget();
+  Offer(&server, kServiceNs, 1.2, 30'000 * kMs);
+  EXPECT_GE(server.counts().in_time, 950);
+  EXPECT_GT(server.counts().longest_wait_ns, CallGate::kNeverLongNs);
+  EXPECT_LE(server.counts().longest_wait_ns, 4 * kServiceNs);
 }
 
 // As baidu-std's callers were, and people's browsers.
@@ -224,6 +261,18 @@ TEST(CallGateTest, AfterAnOverloadAllIsAsBefore) {
   server.Forget();
   for (int i = 0; i != 800; ++i) server.Arrive(server.now_ns());
   server.RunUntil(server.now_ns() + 1000 * kMs);
+  EXPECT_EQ(server.counts().refused, 0);
+}
+
+// A server that stalls now and then serves all calls that came meanwhile.
+TEST(CallGateTest, SheddingEndsThoughCallsWaitForMomentsStill) {
+  SimulatedServer server(kMs, 1000 * kMs);
+  Offer(&server, kMs, 5, 5000 * kMs);
+  EXPECT_GT(server.counts().refused, 0);
+  for (int round = 0; round != 40; ++round) {
+    if (round == 20) server.Forget();
+    Offer(&server, kMs, 0.5, 200 * kMs, /*stall_ns=*/20 * kMs);
+  }
   EXPECT_EQ(server.counts().refused, 0);
 }
 

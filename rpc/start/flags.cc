@@ -62,7 +62,8 @@ DEFINE_int32(flare_rpc_server_max_request_queueing_delay, -1,
              "in their .proto files (max_queueing_delay_ms). 0: no limit. -1: "
              "seven eighths of its caller's timeout, less if its method takes "
              "long; a second if the caller has told none; and, once calls have "
-             "waited for longer, a tenth of that until the queue is short.");
+             "waited for longer, 5 ms or a little more until the queue is "
+             "short.");
 DEFINE_int32(flare_rpc_server_max_packet_size, 4194304,
              "Bytes of one message that a server accepts. A larger one fails; "
              "one over 64 MiB, or over HTTP one in chunks or with \"Expect: "
@@ -126,8 +127,8 @@ DEFINE_string(flare_rpc_server_adaptive_method_limits, "off",
               "or refuse.");
 DEFINE_string(flare_rpc_server_queue_shedding, "off",
               "Refuse calls that have waited for a worker for twice "
-              "--flare_rpc_server_queue_target_ms while none has waited for "
-              "less than that: off, count or refuse.");
+              "--flare_rpc_server_queue_target_ms, from when all have waited "
+              "for longer than that until most don't: off, count or refuse.");
 DEFINE_int32(flare_rpc_server_queue_target_ms, 5,
              "Milliseconds that calls may wait for a worker all the time, for "
              "--flare_rpc_server_queue_shedding.");
