@@ -6,8 +6,9 @@
 //  [BK2] A waiter lives on its fiber's stack; it is linked, unlinked and set
 //        only under the lock, so once it is not linked any more and the lock
 //        was held, nobody touches it.
-//      The budget is no part of that: when it is no longer tight, a waiter
-//      waits on until the next Release, which comes if the queue moves at all.
+//      The budget is no part of [BK1]: when it is no longer tight, a waiter
+//      waits on until the next Release() or LookForRoom(), whose caller looks
+//      from time to time.
 //  [BK3] Once `closed_` can be seen, no waiter is linked: a waiter whose
 //        deadline passes while Close() runs may return at once.
 #include "flare/io/back_pressure.h"
@@ -46,6 +47,14 @@ bool BackPressure::Release(std::size_t n) noexcept {
     return WakeAll();
   }
   return false;
+}
+
+bool BackPressure::LookForRoom() noexcept {
+  // relaxed: a waiter that comes meanwhile looks by itself; seen next time.
+  if (!waited_for_.load(std::memory_order_relaxed)) return false;
+  if (!IsRoom(queued())) return false;
+  ScopedLock guard(lock_);
+  return WakeAll();
 }
 
 bool BackPressure::AskForRoom() noexcept {

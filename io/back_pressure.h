@@ -44,8 +44,13 @@ class BackPressure {
   // falls to the caller to answer AskForRoom(). Any thread.
   [[nodiscard]] bool Release(std::size_t n) noexcept;
 
-  // True: once there is room, one Release() will return true. False: there is
-  // room, or Close() was called. For one asker at a time. Any thread.
+  // As Release() of nothing, for when `budget` may have become less tight. Any
+  // thread.
+  [[nodiscard]] bool LookForRoom() noexcept;
+
+  // True: once there is room, one Release() or LookForRoom() will return true.
+  // False: there is room, or Close() was called. For one asker at a time. Any
+  // thread.
   [[nodiscard]] bool AskForRoom() noexcept;
 
   // At most limit / 2 bytes are queued, or less, see above: there is nothing to

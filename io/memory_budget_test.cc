@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/io/back_pressure.h"
 #include "gtest/gtest.h"
 
@@ -85,6 +86,23 @@ TEST_F(MemoryBudgetTest, QueuesHaveLessRoomWhileItIsTight) {
   EXPECT_FALSE(queue.Release(kStep));
   EXPECT_TRUE(queue.Release(3 * kStep));
   EXPECT_TRUE(queue.HasRoom());
+}
+
+// The peer of this queue takes nothing until its asker goes on.
+TEST_F(MemoryBudgetTest, ThoseWhoWaitAreToldWhenOthersHoldLess) {
+  BackPressure queue(100 * kStep, budget_.Get());
+  queue.Add(4 * kStep);
+  EXPECT_FALSE(queue.LookForRoom());
+  budget_->Change(0, 4 * kStep);
+  ASSERT_TRUE(queue.AskForRoom());
+  std::thread waiter([&] {
+    EXPECT_EQ(queue.Wait(NowNs() + 60 * kNsPerSecond), RoomResult::kRoom);
+  });
+  EXPECT_FALSE(queue.LookForRoom());
+  budget_->Change(4 * kStep, 0);
+  EXPECT_TRUE(queue.LookForRoom());
+  EXPECT_FALSE(queue.LookForRoom());
+  waiter.join();
 }
 
 }  // namespace

@@ -293,6 +293,10 @@ void StreamConnection::ReleaseOutput(std::size_t bytes) {
   if (output_bytes_.Release(bytes)) ResumeReading();
 }
 
+void StreamConnection::LookForRoom() {
+  if (output_bytes_.LookForRoom()) ResumeReading();
+}
+
 void StreamConnection::PauseReading() {
   // relaxed: set by the reader itself if it matters, that is from OnData.
   left_over_.store(true, std::memory_order_relaxed);

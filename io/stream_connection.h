@@ -234,6 +234,12 @@ class StreamConnection final : public Descriptor {
   // OnData only.
   void PauseReadingForOutput();
 
+  // Has those who wait for HasOutputRoom() go on if it is true by now, though
+  // the peer has taken nothing: as the budget is no longer tight, of which
+  // nobody tells them. To be called from time to time. Any thread; doesn't
+  // block.
+  void LookForRoom();
+
   // Reads once more, gives all input to OnData, and then calls OnEndOfInput()
   // as if the peer had ended its direction: all that had arrived when this was
   // called has been delivered by then, and an incomplete message is dropped. A

@@ -41,6 +41,10 @@ class ServedConnection : public io::StreamHandler, public IntrusiveListNode<> {
   // no progress worth the name since then.
   virtual void DrainIfSlow(std::int64_t since_ns) = 0;
 
+  // Calls that wait to reply, and reading that waits for them, go on if the
+  // server's budget is no longer tight.
+  virtual void LookForRoom() = 0;
+
   // Has the peer told that the server stops, and drains the connection when it
   // knows; at once where the peer's protocol has no word for that. True: it
   // lingers for a request, by whose reply the peer may be told. Only if a

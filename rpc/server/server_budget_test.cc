@@ -184,6 +184,36 @@ TEST_F(ServerBudgetTest, UnreadEchoesStayWithinTheBudget) {
   WaitUntilNothingIsHeld();
 }
 
+// It had to wait as others held much, and its peer reads nothing before it has
+// sent all.
+TEST_F(ServerBudgetTest, AConnectionGoesOnWhenOthersHaveLeft) {
+  constexpr int kCalls = 2400;
+  server_options().max_buffered_bytes = 64 * kMiB;
+  server_options().max_output_per_connection = 64 * kMiB;
+  server_options().remove_idle_connection_interval =
+      std::chrono::milliseconds(50);
+  Start();
+  std::vector<std::unique_ptr<RawClient>> greedy;
+  for (int i = 0; i != 36; ++i) {
+    greedy.push_back(std::make_unique<RawClient>(endpoint()));
+    std::string message = EncodeMany(greedy.back().get(), 1, kMiB);
+    message.pop_back();
+    greedy.back()->Send(message);
+  }
+  WaitUntil([&] { return server().statistics().buffered_bytes > 33 * kMiB; });
+  RawClient client(endpoint());
+  std::atomic<bool> sent{false};
+  std::thread sender(
+      [&] { sent = client.TrySend(EncodeMany(&client, kCalls, 10'000)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_FALSE(sent);
+  greedy.clear();
+  sender.join();
+  EXPECT_TRUE(sent);
+  for (int i = 0; i != kCalls; ++i) ASSERT_TRUE(client.ReadReply()) << i;
+  WaitUntilNothingIsHeld();
+}
+
 TEST_F(ServerBudgetTest, UnfinishedMessagesStayWithinTheBudget) {
   Start();
   int closed = 0;

@@ -583,7 +583,8 @@ bool ServerConnection::WaitForRoom() {
       case io::RoomResult::kRoom:
         break;
       case io::RoomResult::kTimedOut:
-        if (stream_->PeerTakesOutput(ToNs(output_timeout())))
+        if (stream_->HasOutputRoom() ||
+            stream_->PeerTakesOutput(ToNs(output_timeout())))
           break;  // If slowly.
         stream_->Reset(
             flare::Status::Lenient(ETIMEDOUT, "the peer takes no replies"));

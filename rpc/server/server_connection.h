@@ -149,6 +149,7 @@ class ServerConnection final : public ServedConnection, private ReplySink {
   std::string_view NameOf(const ServerProtocol* protocol) const override;
   void Close(flare::Status why) override { stream_->Close(std::move(why)); }
   void DrainIfIdle(std::int64_t since_ns) override;
+  void LookForRoom() override { stream_->LookForRoom(); }
   void DrainIfSlow(std::int64_t since_ns) override;
 
  private:

@@ -78,13 +78,15 @@ std::optional<rpc::PagesFor> PagesOf(const Server::Options& options) {
 }
 
 // Starts draining the connections that have been idle, or within a message, for
-// too long. Runs on a fiber of the timer.
+// too long, and has others go on that waited for the budget. Runs on a fiber of
+// the timer.
 void DrainOverdueConnections(rpc::ServerState* state) {
   const std::int64_t now_ns = NowNs();
   const std::int64_t max_idle_ns = ToNs(state->options().connection_max_idle);
   const std::int64_t max_message_ns = ToNs(state->options().message_timeout);
   state->CloseGreedy();  // Nobody asks if nothing is added any more.
   state->connections.ForEachOpen([&](rpc::ServedConnection* connection) {
+    connection->LookForRoom();
     if (max_idle_ns > 0) connection->DrainIfIdle(now_ns - max_idle_ns);
     if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);
   });
