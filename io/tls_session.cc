@@ -6,9 +6,10 @@
 //  [TS2] OpenSSL never writes to the socket: it appends records to cipher_. The
 //        holder of mutex_ sends them in order: Send(), and the reader for
 //        alerts and tickets. So OpenSSL never has to repeat a write.
-//  [TS3] Send() reports bytes as taken once all records up to them have been
-//        sent. Until then the caller passes the same bytes again, of which the
-//        first encrypted_ are in cipher_ already.
+//  [TS3] Send() reports bytes as taken in proportion to the part of the records
+//        that was sent, the last byte at the end: a slow peer's progress shows.
+//        The caller passes the others again, of which the first encrypted_ are
+//        in cipher_ already.
 //  [TS4] A read of the socket that gets less than there was room for has
 //        emptied it: OpenSSL's next read within the same call is told to wait,
 //        without a system call. The poller's next edge brings the reader back.
@@ -318,8 +319,16 @@ ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
     errno = EPROTO;
     return -1;
   }
-  if (const ssize_t failed = FlushCipher(); failed < 0) return failed;
-  return static_cast<ssize_t>(std::exchange(encrypted_, 0));  // [TS3]
+  const std::size_t before = sent_;
+  const std::size_t left = cipher_.size() - before;
+  if (FlushCipher() == 0) {
+    return static_cast<ssize_t>(std::exchange(encrypted_, 0));
+  }
+  const std::size_t taken =
+      (encrypted_ - 1) * (sent_ - before) / left;  // [TS3]
+  if (taken == 0) return -1;
+  encrypted_ -= taken;
+  return static_cast<ssize_t>(taken);
 }
 
 // Makes records of the bytes in `pieces`, up to kMostPlain. Small pieces share

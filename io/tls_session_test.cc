@@ -159,6 +159,37 @@ TEST_F(TlsSessionOverTcpTest, CloseNotifyLeavesWithTheFin) {
   EXPECT_EQ(SSL_get_error(client_.get(), 0), SSL_ERROR_ZERO_RETURN);
 }
 
+// Else nobody could tell a slow peer from one that takes nothing.
+TEST_F(TlsSessionTest, TellsWhatASlowPeerHasTaken) {
+  constexpr int kSmall = 8 << 10;
+  ASSERT_EQ(::setsockopt(server_fd_.get(), SOL_SOCKET, SO_SNDBUF, &kSmall,
+                         sizeof(kSmall)),
+            0);
+  std::string reply(200 << 10, ' ');
+  for (std::size_t i = 0; i != reply.size(); ++i) {
+    reply[i] = static_cast<char>(i * 7 % 251);
+  }
+  std::string got;
+  std::size_t taken = 0;
+  int partial = 0;
+  while (got.size() != reply.size() || taken != reply.size()) {
+    const iovec rest{reply.data() + taken, reply.size() - taken};
+    const ssize_t n = rest.iov_len == 0 ? 0 : server_->Send(&rest, 1);
+    if (n < 0) ASSERT_EQ(errno, EAGAIN);
+    if (n > 0) {
+      partial += static_cast<std::size_t>(n) % (64 << 10) != 0;
+      taken += static_cast<std::size_t>(n);
+    }
+    std::array<char, 4 << 10> piece;
+    const int read = SSL_read(client_.get(), piece.data(), piece.size());
+    if (read > 0) got.append(piece.data(), static_cast<std::size_t>(read));
+    ASSERT_GE(taken + (64 << 10), got.size());
+  }
+  EXPECT_EQ(got, reply);
+  EXPECT_GT(partial, 4);
+  EXPECT_EQ(server_->SendEnd(), 0);
+}
+
 std::uint64_t Read(const std::atomic<std::uint64_t>& counter) {
   return counter.load(std::memory_order_relaxed);
 }
