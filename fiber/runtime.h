@@ -71,6 +71,9 @@ int GetSchedulingGroupNode(std::size_t group);
 // all groups. Error ENOENT: there is no such set.
 Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
     const std::string& name);
+// How many tasks the group's workers have begun or resumed since the start. It
+// stands still while tasks hold all of them. Any thread; doesn't block.
+std::uint64_t GetTasksBegun(std::size_t group);
 // The group's poller; nullptr: it has none.
 Poller* GetPoller(std::size_t group);
 // Is the caller running on a worker, so that blocking suspends a fiber rather

@@ -284,6 +284,15 @@ Expected<std::vector<std::size_t>, Status> FindSchedulingGroups(
   return Running()->plan.sets.Find(name);
 }
 
+std::uint64_t GetTasksBegun(std::size_t group) {
+  std::uint64_t tasks = 0;
+  SchedulingGroup* const workers = GetGroup(group);
+  for (std::size_t i = 0; i != workers->size(); ++i) {
+    tasks += workers->worker(i)->tasks_begun();
+  }
+  return tasks;
+}
+
 Poller* GetPoller(std::size_t group) { return GetGroup(group)->poller(); }
 
 RuntimeStatistics GetRuntimeStatistics() {

@@ -219,6 +219,8 @@ class Server::Running final : public rpc::RunningServer {
   }
 
   void StopAtOnce() override {  // [S4]
+    // relaxed: whether the program stops it by itself.
+    if (drain_deadline_ns_.load(std::memory_order_relaxed) != 0) return;
     BeginStop();
     state_->CloseGates(NowNs());
     LOG(WARNING) << state_->title()

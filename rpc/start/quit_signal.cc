@@ -5,8 +5,9 @@
 // list of them with them.
 //
 // Fibers that the event wakes need workers, which calls may hold: so, until the
-// end, the thread looks whether the workers still come to their queues. If they
-// don't, it begins the stop of the servers itself (running_servers.h).
+// end, the thread looks whether the workers still begin tasks. If they don't,
+// it begins the stop of the servers itself (running_servers.h). A queue alone
+// is no reason: it is first in, first out, so the program gets its turn.
 #include "flare/rpc/start/quit_signal.h"
 
 #include <poll.h>
@@ -47,8 +48,8 @@ constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM};
 // Signals this close to the first are taken for the same request.
 constexpr std::int64_t kSameRequestNs = 200'000'000;
 
-// A queued task that hasn't been run for so long, once there was a signal,
-// means that the workers are held.
+// Workers that begin no task for so long, once there was a signal, are held if
+// one is queued.
 constexpr std::int64_t kPatienceNs = 300 * kNsPerMs;
 
 // The handler's variables. All are lock-free, thus safe in it. The eventfd is
@@ -95,7 +96,8 @@ void OnQuitSignal(int) {
   std::_Exit(1);
 }
 
-// A task of a scheduling group that tells whether it has been run.
+// A task of a scheduling group that tells whether it has been run, or others
+// before it.
 class Probe : public fiber::Task {
  public:
   Probe() {
@@ -111,9 +113,15 @@ class Probe : public fiber::Task {
     done_.store(false, std::memory_order_relaxed);
     fiber::SubmitTo(group, this);
   }
+  // Whether the group's workers have begun tasks since the last call.
+  bool SeesProgress(std::size_t group) {
+    const std::uint64_t tasks = fiber::GetTasksBegun(group);
+    return std::exchange(tasks_, tasks) != tasks;
+  }
 
  private:
   std::atomic<bool> done_{true};
+  std::uint64_t tasks_ = 0;
 };
 
 class QuitWatcher {
@@ -185,12 +193,14 @@ class QuitWatcher {
     probes_ = std::vector<Probe>(fiber::GetSchedulingGroupCount());
   }
 
-  // Whether a group still has the tasks that were queued the last time.
+  // Whether a group still has the task that was queued earlier, and has begun
+  // none since the last call.
   bool AreWorkersHeld() {
     if (probes_.empty()) MakeProbes();
     for (std::size_t group = 0; group != probes_.size(); ++group) {
-      if (!probes_[group].done()) return true;
-      probes_[group].QueueIn(group);
+      Probe& probe = probes_[group];
+      if (!probe.SeesProgress(group) && !probe.done()) return true;
+      if (probe.done()) probe.QueueIn(group);
     }
     return false;
   }

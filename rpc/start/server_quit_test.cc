@@ -1,4 +1,5 @@
-// Told to quit while calls hold all workers, a server begins no further call.
+// Told to quit while calls hold all workers, a server begins no further call;
+// behind an ordinary queue it serves on.
 #include <signal.h>
 
 #include <atomic>
@@ -117,6 +118,55 @@ INSTANTIATE_TEST_SUITE_P(
       std::erase_if(name, [](char c) { return c == '+' || c == '-'; });
       return name;
     });
+
+// The program has its turn behind the calls that were queued before the signal.
+TEST_F(StartTest, AQueueOfShortCallsIsServedAfterASignal) {
+  constexpr int kCalls = 20;
+  const LoggedLines warnings(google::WARNING);
+  int answered = 0;
+  StartWith({"--flare_concurrency_hint=2", "--flare_fiber_reserve_workers=0"},
+            [&](int, char**) {
+              EXPECT_FALSE(CheckForQuitSignal());
+              std::atomic<int> begun{0};
+              FlexibleService service;
+              service.on_call = [&](TestCall call) {
+                ++begun;
+                const std::int64_t until_ns = NowNs() + 80 * kNsPerMs;
+                while (NowNs() < until_ns) continue;
+                FlexibleService::Echo(call);
+              };
+              Server server({.max_request_queueing_delay = {}});
+              server.AddProtocol("flare");
+              server.AddService(&service);
+              server.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+              EXPECT_TRUE(server.Start());
+              std::thread peer([&] {
+                RawClient client(server.endpoint());
+                std::string batch;
+                for (int i = 1; i <= kCalls; ++i) {
+                  batch += client.Encode(i, kCall, MakeRequest("hello"));
+                }
+                client.Send(batch);
+                EXPECT_TRUE(fiber::testing::Eventually(
+                    [&] { return begun == kWorkers; }));
+                raise(SIGTERM);
+                for (int i = 0; i != kCalls; ++i) {
+                  const auto reply = client.ReadReply();
+                  if (!reply) break;
+                  EXPECT_EQ(reply->status, STATUS_SUCCESS)
+                      << reply->description;
+                  ++answered;
+                }
+              });
+              WaitForQuitSignal();
+              server.Stop();
+              EXPECT_EQ(server.Join(), 0u);
+              peer.join();
+              return 0;
+            });
+  EXPECT_EQ(answered, kCalls);
+  EXPECT_FALSE(warnings.Have("begins none of the queued"));
+}
 
 // A program that has its workers decides by itself when its servers stop.
 TEST_F(StartTest, AServerWithFreeWorkersServesOnAfterASignal) {
