@@ -25,7 +25,8 @@ struct AdmissionOptions {
   // run.
   Mode method_limits = Mode::kOff;
   // After an interval in which no call has waited for less than the target,
-  // calls that have waited for more than twice the target are refused.
+  // calls that have waited for more than twice the target are refused, until
+  // most wait for less than it.
   Mode queue = Mode::kOff;
   std::chrono::nanoseconds queue_target = std::chrono::milliseconds(5);
   std::chrono::nanoseconds queue_interval = std::chrono::milliseconds(100);

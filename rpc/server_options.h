@@ -98,9 +98,9 @@ struct ServerOptions {
   // always is one, and so is a method's max_queueing_delay_ms,
   // rpc_options.proto.) Negative, the default: seven eighths of the caller's
   // timeout, or less where the method takes long; a second, or more, where
-  // the caller has told none. Once calls have waited for longer, a tenth of
-  // that, until the queue is short (rpc/server/call_gate.h). Methods with a
-  // max_queueing_delay_ms are exempt.
+  // the caller has told none. Once calls have waited for longer, 5 ms or a
+  // little more, until the queue is short (rpc/server/call_gate.h). Methods
+  // with a max_queueing_delay_ms are exempt.
   std::chrono::nanoseconds max_request_queueing_delay =
       rpc::ServerDefaultsFromFlags().max_request_queueing_delay;
   // "package.Service.Method:10,...": limits for single methods, besides
