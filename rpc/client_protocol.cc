@@ -13,6 +13,7 @@ void InboundResponse::Clear() {
   last_on_connection = false;
   is_notice = false;
   unreadable = false;
+  oversized = false;
   body.Clear();
   attachment.Clear();
   metadata.reset();

@@ -55,6 +55,8 @@ struct InboundResponse {
   bool is_notice = false;
   // `status` isn't the server's, but says why the reply can't be read.
   bool unreadable = false;
+  // It is unreadable for the client's limit alone: the server has answered.
+  bool oversized = false;
   Buffer body;  // as received; a message only if status is 0, or
                 // ProtocolTraits::failures_have_messages
   Buffer attachment;

@@ -311,9 +311,10 @@ void ClientCall::EndCounted() {
 
 Route::Ending ClientCall::EndingOf(bool sent) const {
   if (outcome_ == Outcome::kReply) {
-    return unreadable_ && controller_->error_code_ != STATUS_SUCCESS
-               ? Route::Ending::kUnreadable
-               : Route::Ending::kReply;
+    if (!unreadable_ || controller_->error_code_ == STATUS_SUCCESS) {
+      return Route::Ending::kReply;
+    }
+    return oversized_ ? Route::Ending::kOversized : Route::Ending::kUnreadable;
   }
   return outcome_ == Outcome::kTimer && sent && !controller_->ends_early_
              ? Route::Ending::kSilent

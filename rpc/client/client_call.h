@@ -136,6 +136,7 @@ class ClientCall final : private CancelTarget,
   [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();
   flare::Status ReadAttachment();
   flare::Status ReadBody();
+  flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part);
   [[nodiscard]] bool DecideRetry();
   [[nodiscard, gnu::cold, gnu::noinline]] bool UseFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();
@@ -166,6 +167,8 @@ class ClientCall final : private CancelTarget,
   bool turned_away_ : 1 = false;  // See TakeBack().
   // The reply with which the call fails can't be read.
   bool unreadable_ : 1 = false;
+  // ... because of a limit of this client alone. Set with unreadable_.
+  bool oversized_ : 1 = false;
   std::uint32_t id_ = 0;
   std::uint16_t attempts_left_ = 0;
   // The route's, which may be gone at the end.

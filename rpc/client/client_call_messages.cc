@@ -1,6 +1,7 @@
 // The messages of calls: serialized to bytes, and parsed. client_call.cc has
 // the rules of access.
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <string>
 #include <utility>
@@ -35,14 +36,6 @@ void NoteUncompressed(CompressionAlgorithm algorithm,
                  << " doesn't have " << ToString(algorithm)
                  << LogThrottle::Note(*left_out);
   }
-}
-
-flare::Status DecompressPart(const ClientConnection* connection,
-                             CompressionAlgorithm algorithm, Buffer* part) {
-  if (algorithm == CompressionAlgorithm::kNone) return {};
-  return DecompressInPlace(algorithm,
-                           connection->settings().max_decompressed_size,
-                           "the reply can't be decompressed", part);
 }
 
 }  // namespace
@@ -192,6 +185,7 @@ flare::Status ClientCall::ReadReply() {
 flare::Status ClientCall::ReadFailure() {
   const InboundResponse& reply = *inbound_;
   unreadable_ = reply.unreadable;
+  oversized_ = reply.oversized;
   if (connection_->protocol().traits().failures_have_messages) {
     if (!reply.attachment.empty()) (void)ReadAttachment();
     if (!reply.body.empty()) (void)ReadBody();
@@ -199,11 +193,25 @@ flare::Status ClientCall::ReadFailure() {
   return flare::Status(reply.status, std::string(reply.description));
 }
 
+flare::Status ClientCall::DecompressPart(CompressionAlgorithm algorithm,
+                                         Buffer* part) {
+  if (algorithm == CompressionAlgorithm::kNone || part->empty()) return {};
+  auto bytes = Decompress(algorithm, *part,
+                          connection_->settings().max_decompressed_size);
+  if (!bytes) {
+    oversized_ = bytes.error().code() == EMSGSIZE;
+    return flare::Status(
+        STATUS_MALFORMED_DATA,
+        "the reply can't be decompressed: " + bytes.error().message());
+  }
+  *part = *std::move(bytes);
+  return {};
+}
+
 flare::Status ClientCall::ReadAttachment() {
   InboundResponse& reply = *inbound_;
   if (reply.attachment_compressed) {
-    flare::Status status =
-        DecompressPart(connection_, reply.compression, &reply.attachment);
+    flare::Status status = DecompressPart(reply.compression, &reply.attachment);
     if (!status.ok()) return status;
   }
   if (!reply.attachment.empty()) {
@@ -219,10 +227,10 @@ flare::Status ClientCall::ReadBody() {
     controller_->ForBytes().response_raw_bytes = std::move(reply.body);
     return {};
   }
-  flare::Status status =
-      DecompressPart(connection_, reply.compression, &reply.body);
+  flare::Status status = DecompressPart(reply.compression, &reply.body);
   if (status.ok()) {
     status = ParsePayload(format_, reply.body, response_);
+    if (!status.ok()) oversized_ = false;
   }
   if (!status.ok()) response_->Clear();
   controller_->parsed_ns_ = NowNs();

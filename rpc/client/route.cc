@@ -437,6 +437,7 @@ ChannelServerState DescribeServer(const Backend& backend, bool hopeful,
 Verdict Judge(int status, Route::Ending ending, bool from_service) {
   if (ending == Route::Ending::kSilent) return Verdict::kSilent;
   if (ending == Route::Ending::kUnreadable) return Verdict::kFailed;
+  if (ending == Route::Ending::kOversized) return Verdict::kAnswered;
   if (from_service) return Verdict::kAnswered;
   switch (status) {
     case STATUS_FAIL_TO_CONNECT:

@@ -84,6 +84,7 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   enum class Ending : std::uint8_t {
     kReply,       // Its status is the server's own.
     kUnreadable,  // By a reply that can't be read.
+    kOversized,   // By one that is larger than we take.
     kSilent,      // By the caller's deadline.
     kOther,       // As its status says.
   };

@@ -81,7 +81,8 @@ struct GrpcClientSession::Event {
     kEnd,
     kReset,
     kReply,
-    kUnreadable,  // A reply, whose `status` is our own.
+    kUnreadable,  // A reply, whose `status` is our own,
+    kOversized,   // ... as it is beyond our limit.
     kNotice
   };
 
@@ -421,6 +422,8 @@ void GrpcClientSession::TakeMessages(Call* call) {
       case GrpcMessageCutter::Result::kNeedMore:
         if (call->streams()) GrantForMessage(call);
         return;
+      case GrpcMessageCutter::Result::kTooLarge:
+        return FailAndReset(call, std::move(error), Reply::kOversized);
       case GrpcMessageCutter::Result::kError:
         return FailAndReset(call, std::move(error));
     }
@@ -516,13 +519,14 @@ flare::Status GrpcClientSession::OutcomeOf(const Call& call) {
                        "grpc: the response ends without grpc-status");
 }
 
-void GrpcClientSession::FailAndReset(Call* call, flare::Status why) {
+void GrpcClientSession::FailAndReset(Call* call, flare::Status why,
+                                     Reply reply) {
   call->output_ended = true;
-  End(call, std::move(why), /*unreadable=*/true);
+  End(call, std::move(why), reply);
   session_.SendReset(call, Http2Error::kCancel);
 }
 
-void GrpcClientSession::End(Call* call, flare::Status status, bool unreadable) {
+void GrpcClientSession::End(Call* call, flare::Status status, Reply reply) {
   if (std::exchange(call->ended, true)) return;
   if (call->streams()) {
     events_.push_back({.kind = Event::Kind::kEnd,
@@ -531,11 +535,12 @@ void GrpcClientSession::End(Call* call, flare::Status status, bool unreadable) {
     return;
   }
   unary_.erase(call->correlation_id);  // [GC5]
-  Event event{
-      .kind = unreadable ? Event::Kind::kUnreadable : Event::Kind::kReply,
-      .status = std::move(status),
-      .metadata = std::move(call->taken_metadata),
-      .correlation_id = call->correlation_id};
+  Event event{.kind = reply == Reply::kReadable     ? Event::Kind::kReply
+                      : reply == Reply::kUnreadable ? Event::Kind::kUnreadable
+                                                    : Event::Kind::kOversized,
+              .status = std::move(status),
+              .metadata = std::move(call->taken_metadata),
+              .correlation_id = call->correlation_id};
   if (event.status.ok()) {
     event.message = std::move(call->reply.body);
     if (call->reply.compressed) {
@@ -640,6 +645,7 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
   for (Event& event : telling_) {
     if (event.kind == Event::Kind::kReply ||
         event.kind == Event::Kind::kUnreadable ||
+        event.kind == Event::Kind::kOversized ||
         event.kind == Event::Kind::kNotice) {
       replies_.push_back(std::move(event));
     } else {
@@ -670,6 +676,7 @@ void GrpcClientSession::Tell(Event&& event) const {
       return receiver->OnReset(event.status);
     case Event::Kind::kReply:
     case Event::Kind::kUnreadable:
+    case Event::Kind::kOversized:
     case Event::Kind::kNotice:
       return;
   }
@@ -687,6 +694,7 @@ bool GrpcClientSession::TakeReply(InboundResponse* response) {
     response->last_on_connection = response->is_notice;
     if (response->is_notice) return true;
     response->unreadable = true;
+    response->oversized = event.kind == Event::Kind::kOversized;
   }
   response->correlation_id = event.correlation_id;
   response->status = event.status.code();

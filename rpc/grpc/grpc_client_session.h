@@ -114,6 +114,8 @@ class GrpcClientSession final : private Http2Handler {
 
  private:
   struct Event;
+  // kOversized: beyond our limit. The status says why it isn't read.
+  enum class Reply : std::uint8_t { kReadable, kUnreadable, kOversized };
 
   static Http2Session::Options SessionOptions();
 
@@ -155,10 +157,10 @@ class GrpcClientSession final : private Http2Handler {
   void TakeMetadata(Call* call) FLARE_REQUIRES(lock_);
   void ResetAnswered() FLARE_REQUIRES(lock_);
   void ResetUnwanted() FLARE_REQUIRES(lock_);
-  void FailAndReset(Call* call, flare::Status why) FLARE_REQUIRES(lock_);
+  void FailAndReset(Call* call, flare::Status why,
+                    Reply reply = Reply::kUnreadable) FLARE_REQUIRES(lock_);
   // Hands the outcome out, once.
-  // `unreadable`: by a reply, of which `status` says why.
-  void End(Call* call, flare::Status status, bool unreadable = false)
+  void End(Call* call, flare::Status status, Reply reply = Reply::kReadable)
       FLARE_REQUIRES(lock_);
   static flare::Status OutcomeOf(const Call& call);
   bool Flush() FLARE_REQUIRES(lock_);

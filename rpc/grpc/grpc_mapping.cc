@@ -269,7 +269,7 @@ GrpcMessageCutter::Result GrpcMessageCutter::Next(GrpcMessage* message,
     *error = flare::Status(
         StatusFromGrpc(GrpcCode::kResourceExhausted),
         "grpc: " + SizeLimitText("message", size, max_size_, by_));
-    return Result::kError;
+    return Result::kTooLarge;
   }
   if (in_.size() - kGrpcPrefixSize < size) return Result::kNeedMore;
   message->compressed = flag == 1;

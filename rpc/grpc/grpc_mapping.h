@@ -102,9 +102,9 @@ struct GrpcMessage {
 // Cuts messages off the bytes of one direction of a stream. Not thread-safe.
 class GrpcMessageCutter {
  public:
-  enum class Result { kMessage, kNeedMore, kError };
+  enum class Result { kMessage, kNeedMore, kTooLarge, kError };
 
-  // Messages of more bytes, as they come, are errors. `by` names the limit's
+  // Messages of more bytes, as they come, are too large. `by` names the limit's
   // option and must be a literal.
   GrpcMessageCutter(std::size_t max_size, std::string_view by)
       : max_size_(max_size), by_(by) {}

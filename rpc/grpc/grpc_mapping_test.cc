@@ -191,7 +191,7 @@ TEST(GrpcMessages, WhatIsTooLargeIsRefusedByItsPrefix) {
   GrpcMessage message;
   flare::Status error;
   cutter.Add(std::string_view("\0\0\0\0\x0b", 5));
-  EXPECT_EQ(cutter.Next(&message, &error), Result::kError);
+  EXPECT_EQ(cutter.Next(&message, &error), Result::kTooLarge);
   EXPECT_EQ(GrpcFromStatus(error.code()), GrpcCode::kResourceExhausted);
   EXPECT_NE(error.message().find("some_option"), std::string::npos);
 }

@@ -675,6 +675,7 @@ void GrpcServerProtocol::TakeMessages(Stream* stream) {
     switch (stream->messages.Next(&message, &error)) {
       case GrpcMessageCutter::Result::kNeedMore:
         return Advance(stream);
+      case GrpcMessageCutter::Result::kTooLarge:
       case GrpcMessageCutter::Result::kError:
         break;
       case GrpcMessageCutter::Result::kMessage:
@@ -723,6 +724,7 @@ void GrpcServerProtocol::TakeUnary(Stream* stream) {
       error = flare::Status(StatusFromGrpc(GrpcCode::kInternal),
                             "grpc: a unary call without a whole message");
       break;
+    case GrpcMessageCutter::Result::kTooLarge:
     case GrpcMessageCutter::Result::kError:
       break;
     case GrpcMessageCutter::Result::kMessage:

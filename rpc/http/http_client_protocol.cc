@@ -156,6 +156,7 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
   if (!FillResponse(head, response, error)) return CutResult::kError;
   if (reader_.too_large()) {
     RefuseReply(reader_.TooLarge(), response);
+    response->oversized = true;
   }
   response->wire_size = static_cast<std::size_t>(reader_.size());
   reader_.Take(in, &response->body);

@@ -203,6 +203,7 @@ flare::Status TakeWebMessage(const Limits& limits, Buffer* body,
   GrpcMessage message;
   flare::Status error;
   switch (cutter.Next(&message, &error)) {
+    case GrpcMessageCutter::Result::kTooLarge:
     case GrpcMessageCutter::Result::kError:
       return error;
     case GrpcMessageCutter::Result::kNeedMore:

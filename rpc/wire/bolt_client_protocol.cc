@@ -140,6 +140,7 @@ class BoltClientProtocol : public ClientProtocol {
     response->correlation_id = frame.id;
     response->status = STATUS_MALFORMED_DATA;
     if (cutter_.Oversized(frame)) {
+      response->oversized = true;
       response->scratch =
           cutter_.OversizedText(frame.total(), kClientSizeLimit);
       response->description = response->scratch;

@@ -200,6 +200,7 @@ class FramedClientProtocol : public ClientProtocol {
                   response);
     }
     if (oversized) {
+      response->oversized = true;
       return Fail(ParseResult::kReject,
                   cutter_.OversizedText(response->wire_size, kClientSizeLimit),
                   response);
