@@ -83,7 +83,7 @@ struct PickedCall {
 
 // How a call went on a server.
 struct EndedCall {
-  int status = 0;  // rpc_status.h; of streaming calls 0.
+  int status = 0;  // rpc_status.h
   // From the sending of the request; 0 if it wasn't sent, and of streaming
   // calls.
   std::chrono::nanoseconds latency{0};

@@ -92,6 +92,27 @@ void BackendGroup::End(BackendState* state, Verdict verdict,
   if (slow && verdict != Verdict::kNeutral) [[unlikely]]
     state->CountSlow();
   const std::size_t failed = state->End(verdict, latency_ns, now_ns);
+  Heed(state, verdict, failed, slow, now_ns, probe);
+}
+
+void BackendGroup::AnswerStream(BackendState* state, std::int64_t now_ns,
+                                bool probe) {
+  state->CountStream(Verdict::kAnswered, 0, now_ns);
+  Heed(state, Verdict::kAnswered, 0, /*slow=*/false, now_ns, probe);
+}
+
+void BackendGroup::EndStream(BackendState* state, Verdict verdict,
+                             std::int64_t took_ns, std::int64_t now_ns,
+                             bool probe) {
+  state->EndStream();
+  const std::size_t failed = state->CountStream(verdict, took_ns, now_ns);
+  Heed(state, verdict, failed, /*slow=*/false, now_ns, probe);
+}
+
+// The verdict's consequences. `failed`: as many in a row.
+void BackendGroup::Heed(BackendState* state, Verdict verdict,
+                        std::size_t failed, bool slow, std::int64_t now_ns,
+                        bool probe) {
   if (probe) [[unlikely]] {
     ProbeEnded(state, verdict, slow, now_ns);
   } else if (failed >= options_.consecutive_failures &&

@@ -40,6 +40,11 @@ class BackendGroup {
   // A call has ended on the server. `probe`: it was admitted as one.
   void End(BackendState* state, Verdict verdict, std::int64_t latency_ns,
            std::int64_t now_ns, bool probe);
+  // The first message of a stream has come. Its end is neutral then.
+  void AnswerStream(BackendState* state, std::int64_t now_ns, bool probe);
+  // A stream has ended on the server, `took_ns` after its begin.
+  void EndStream(BackendState* state, Verdict verdict, std::int64_t took_ns,
+                 std::int64_t now_ns, bool probe);
 
   // --- From time to time ---
 
@@ -65,6 +70,8 @@ class BackendGroup {
     State state;
   };
 
+  void Heed(BackendState* state, Verdict verdict, std::size_t failed, bool slow,
+            std::int64_t now_ns, bool probe);
   void FailedInRow(BackendState* state, Verdict latest, std::int64_t now_ns);
   void ProbeEnded(BackendState* state, Verdict verdict, bool slow,
                   std::int64_t now_ns);

@@ -98,6 +98,24 @@ std::size_t BackendState::End(Verdict verdict, std::int64_t latency_ns,
   failures_.fetch_add(1, std::memory_order_relaxed);
   // A server that fails at once is not a fast one.
   NoteLatency(latency_ns, now_ns, /*only_if_longer=*/true);
+  return CountFailure(verdict, latency_ns, now_ns);
+}
+
+std::size_t BackendState::CountStream(Verdict verdict, std::int64_t took_ns,
+                                      std::int64_t now_ns) {
+  if (verdict == Verdict::kNeutral) return 0;
+  judged_streams_.fetch_add(1, std::memory_order_relaxed);
+  if (verdict == Verdict::kAnswered) {
+    if (failed_in_row_.load(std::memory_order_relaxed) != 0) EndRow();
+    return 0;
+  }
+  failed_streams_.fetch_add(1, std::memory_order_relaxed);
+  return CountFailure(verdict, took_ns, now_ns);
+}
+
+// Returns how many have failed in a row.
+std::size_t BackendState::CountFailure(Verdict verdict, std::int64_t latency_ns,
+                                       std::int64_t now_ns) {
   // An overloaded server refuses some calls and answers others, by chance.
   if (verdict == Verdict::kRefused) return 0;
   if (verdict == Verdict::kFailed && FailedWithAnother(latency_ns, now_ns)) {
@@ -195,9 +213,10 @@ void BackendState::CloseWindow() {
 CallTotals BackendState::totals() const {
   const std::uint64_t streams = streams_.load(std::memory_order_relaxed);
   const std::uint64_t in_flight = this->in_flight();
-  return {.ended = calls() + neutral_.load(std::memory_order_relaxed),
-          .calls = calls(),
-          .failures = failures(),
+  const std::uint64_t calls = calls_.load(std::memory_order_relaxed);
+  return {.ended = calls + neutral_.load(std::memory_order_relaxed),
+          .calls = calls,
+          .failures = failures_.load(std::memory_order_relaxed),
           .slow = slow_.load(std::memory_order_relaxed),
           .latency_sum_ns = latency_sum_ns_.load(std::memory_order_relaxed),
           .under_way = in_flight - std::min(streams, in_flight)};

@@ -71,8 +71,14 @@ class alignas(64) BackendState {
     streams_.fetch_add(1, std::memory_order_relaxed);
     Begin();
   }
-  // Before its End().
-  void EndStream() { streams_.fetch_sub(1, std::memory_order_relaxed); }
+  void EndStream() {
+    streams_.fetch_sub(1, std::memory_order_relaxed);
+    in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // Counts the verdict of one that took so long, which says nothing of the
+  // server's pace. Returns what End() does.
+  std::size_t CountStream(Verdict verdict, std::int64_t took_ns,
+                          std::int64_t now_ns);
 
   std::uint32_t in_flight() const {
     return in_flight_.load(std::memory_order_relaxed);
@@ -114,9 +120,13 @@ class alignas(64) BackendState {
     return retry_at_ns_.load(std::memory_order_relaxed);
   }
   // Since the channel knows the server.
-  std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  std::uint64_t calls() const {
+    return calls_.load(std::memory_order_relaxed) +
+           judged_streams_.load(std::memory_order_relaxed);
+  }
   std::uint64_t failures() const {
-    return failures_.load(std::memory_order_relaxed);
+    return failures_.load(std::memory_order_relaxed) +
+           failed_streams_.load(std::memory_order_relaxed);
   }
   std::uint64_t ejections() const {
     return ejections_.load(std::memory_order_relaxed);
@@ -129,6 +139,8 @@ class alignas(64) BackendState {
 
  private:
   Admission AdmitSlowly(std::uint64_t random, std::int64_t slow_start_ns);
+  std::size_t CountFailure(Verdict verdict, std::int64_t latency_ns,
+                           std::int64_t now_ns);
   bool FailedWithAnother(std::int64_t latency_ns, std::int64_t now_ns);
   void EndRow();
   Window Since(const Window& then) const;
@@ -152,7 +164,9 @@ class alignas(64) BackendState {
   std::atomic<std::uint64_t> slow_{0};
   std::atomic<std::uint64_t> latency_sum_ns_{0};
   std::atomic<std::uint64_t> neutral_{0};  // They aren't among calls_.
-  std::atomic<std::uint32_t> streams_{0};
+  std::atomic<std::uint32_t> streams_{0};  // Under way.
+  std::atomic<std::uint64_t> judged_streams_{0};
+  std::atomic<std::uint64_t> failed_streams_{0};
   std::atomic<std::uint64_t> ejections_{0};
   // When windows were closed; the group's, under its lock.
   Window closed_;

@@ -8,14 +8,15 @@
 
 namespace flare::rpc {
 
-// The totals of one server, since the channel knows it.
+// The totals of one server, since the channel knows it. Streams aren't among
+// them.
 struct CallTotals {
   std::uint64_t ended = 0;  // In any way.
   std::uint64_t calls = 0;  // Those of them that say something of the server.
   std::uint64_t failures = 0;        // Part of calls.
   std::uint64_t slow = 0;            // Part of calls.
   std::uint64_t latency_sum_ns = 0;  // The sum over calls - failures.
-  std::uint64_t under_way = 0;       // Streams aren't.
+  std::uint64_t under_way = 0;
 };
 
 // A window of calls, and the one before it. Not thread-safe.

@@ -13,9 +13,12 @@
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/load_balancer.h"
+#include "flare/rpc/stream_reader.h"
+#include "flare/rpc/stream_writer.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "flare/rpc/testing/streamer_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -198,6 +201,102 @@ TEST_F(ClientHealthTest, AServerThatRepliesIsWell) {
       }
       EXPECT_GE(failing.calls, 25) << protocol << ", status " << code;
     }
+  }
+}
+
+// A server of streams, one message each, or of none while it is out of service.
+struct StreamServer {
+  StreamServer() {
+    service.on_count = [this](const Number&, StreamWriter<Number> writer,
+                              RpcServerController* controller) {
+      ++streams;
+      if (out_of_service) {
+        controller->SetFailed(STATUS_OUT_OF_SERVICE, "as the test says");
+        return;
+      }
+      static_cast<void>(writer.Write(MakeNumber(1)));
+      if (hold) go.Wait();
+      writer.Close();
+    };
+    server.AddService(&service);
+    server.AddProtocols({"flare", "grpc"});
+    server.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    EXPECT_TRUE(server.Start()) << server.error().ToString();
+  }
+  ~StreamServer() {
+    go.Set();
+    server.Stop();
+    server.Join();
+  }
+
+  std::atomic<bool> out_of_service{false};
+  std::atomic<bool> hold{false};
+  std::atomic<int> streams{0};
+  fiber::Event go;
+  FlexibleStreamer service;
+  Server server;
+};
+
+std::string UriOf(const std::string& protocol, const StreamServer& one,
+                  const StreamServer& other) {
+  return protocol + "://" + one.server.endpoint().ToString() + "," +
+         other.server.endpoint().ToString();
+}
+
+// Else it would have the fewest of them under way, and get all.
+TEST_F(ClientHealthTest, AServerWhoseStreamsFailGetsNone) {
+  StreamServer good, bad;
+  bad.out_of_service = true;
+  for (const std::string protocol : {"flare", "grpc"}) {
+    for (const std::string balancer : {"p2c", "la", "rr"}) {
+      RpcChannel channel(UriOf(protocol, good, bad),
+                         {.override_nslb = "list+" + balancer});
+      int failed = 0;
+      for (int i = 0; i != 80; ++i) {
+        RpcClientController controller;
+        auto reader =
+            Streamer_SyncStub(&channel).Count(MakeNumber(1), &controller);
+        while (reader.Read()) continue;
+        failed += !reader.status().ok();
+      }
+      EXPECT_GE(failed, 5) << protocol << ", " << balancer;
+      EXPECT_LE(failed, 10) << protocol << ", " << balancer;
+    }
+  }
+}
+
+// A probe may go on for hours.
+TEST_F(ClientHealthTest, TheFirstMessageShowsThatAServerIsBack) {
+  StreamServer good, bad;
+  bad.out_of_service = true;
+  RpcChannel channel(UriOf("flare", good, bad),
+                     {.override_nslb = "list+rr",
+                      .health = {.first_ejection = milliseconds(50),
+                                 .slow_start = milliseconds(0)}});
+  Streamer_SyncStub stub(&channel);
+  for (int i = 0; i != 20; ++i) {
+    RpcClientController controller;
+    auto reader = stub.Count(MakeNumber(1), &controller);
+    while (reader.Read()) continue;
+  }
+  const int before = bad.streams;
+  EXPECT_GE(before, 5);
+  EXPECT_LE(before, 8);  // With probes, if the machine is slow.
+  bad.out_of_service = false;
+  good.hold = bad.hold = true;
+  std::vector<StreamReader<Number>> readers;
+  std::vector<std::unique_ptr<RpcClientController>> controllers;
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    controllers.push_back(std::make_unique<RpcClientController>());
+    readers.push_back(stub.Count(MakeNumber(1), controllers.back().get()));
+    EXPECT_TRUE(readers.back().Read());
+    return bad.streams >= before + 10;
+  }));
+  good.go.Set();
+  bad.go.Set();
+  for (auto& reader : readers) {
+    while (reader.Read()) continue;
+    EXPECT_TRUE(reader.status().ok()) << reader.status().ToString();
   }
 }
 

@@ -470,24 +470,42 @@ void Route::End(Choice* choice, int status, Ending ending,
   const std::int64_t now = NowNs();
   BackendGroup& group = *table->group;
   BackendState* const state = table->backends[choice->peer].state();
-  if (choice->stream) state->EndStream();
-  group.End(state,
-            latency_ns < 0
-                ? Verdict::kNeutral
-                : Judge(status, ending, table->is_from_service(status)),
-            latency_ns, now, choice->probe != 0);
+  const Verdict verdict =
+      latency_ns < 0 ? Verdict::kNeutral
+                     : Judge(status, ending, table->is_from_service(status));
+  const bool probe = choice->probe != 0;
   choice->probe = 0;
+  if (choice->stream) {
+    group.EndStream(state, verdict, latency_ns, now, probe);
+    latency_ns = 0;
+  } else {
+    group.End(state, verdict, latency_ns, now, probe);
+  }
   if (table->observes) {
     table->picker->OnEnd(choice->peer,
                          {status, std::chrono::nanoseconds(
                                       std::max<std::int64_t>(0, latency_ns))});
   }
-  if (!group.ReviewIsDue(now)) return;
+  table->Review(now);
+}
+
+Function<void()> Route::OnAnswered(const Choice& choice) {
+  if (!choice.counted()) return {};
+  return [table = RefPtr<Table>(ref_ptr, choice.table), peer = choice.peer,
+          probe = choice.probe != 0] {
+    const std::int64_t now = NowNs();
+    table->group->AnswerStream(table->backends[peer].state(), now, probe);
+    table->Review(now);
+  };
+}
+
+void Route::Table::Review(std::int64_t now_ns) const {
+  if (!group->ReviewIsDue(now_ns)) return;
   try {
-    group.Review(now);
+    group->Review(now_ns);
   } catch (const std::bad_alloc&) {  // The next one has more calls to compare.
   }
-  table->CountUsable();
+  CountUsable();
 }
 
 void Route::Table::CountUsable() const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "flare/base/expected.h"
+#include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/status.h"
@@ -90,9 +91,13 @@ class Route final : public RefCounted<Route>, private ListedChannel {
   };
   // The call on the server of `choice`, which is counted, has ended with
   // `status`. A latency below 0 says that nothing is known of the server by it.
-  // The route may be gone.
+  // A stream's only tells failures with one cause. The route may be gone.
   [[gnu::noinline]] static void End(Choice* choice, int status, Ending ending,
                                     std::int64_t latency_ns) noexcept;
+
+  // To be called when the first message of the stream of `choice` has come; its
+  // End() says nothing more then. Empty if it isn't counted.
+  static Function<void()> OnAnswered(const Choice& choice);
 
   // Acquires one for a stream: a shared connection, if the server has shown
   // that streams may have it with others, else one of its own.
@@ -155,6 +160,8 @@ class Route final : public RefCounted<Route>, private ListedChannel {
     }
     // Tells the group how many servers are left.
     void CountUsable() const;
+    // Compares the servers, if it is time to.
+    void Review(std::int64_t now_ns) const;
   };
 
   Route() = default;

@@ -53,6 +53,21 @@ class Use {
   ClientConnection* const connection_;
 };
 
+// Tells the server's health of the end. How long a stream takes is the
+// service's affair, and so is how one ends that the server has answered:
+// Route::OnAnswered() has counted it.
+void EndCounted(Route::Choice* choice, const CallStream::Ending& ending,
+                std::int64_t began_ns) {
+  const bool by_us = ending.by == CallStream::EndedBy::kUs;
+  const bool known =
+      !ending.answered && !by_us && ending.status != STATUS_OVERLOADED;
+  if (ending.answered) choice->probe = 0;
+  Route::End(choice, ending.status,
+             ending.by == CallStream::EndedBy::kServer ? Route::Ending::kReply
+                                                       : Route::Ending::kOther,
+             known ? std::max<std::int64_t>(0, NowNs() - began_ns) : -1);
+}
+
 // Connections on which a call tries to begin, while they turn out to be ended.
 constexpr int kMaxTries = 3;
 
@@ -81,13 +96,10 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   const Arguments& arguments = *call.arguments;
   RpcClientController* const controller = arguments.controller;
   *begun = Begun::kNo;
-  // Only under way, as far as the balancer knows: how long it takes, and how it
-  // ends, is the service's affair.
-  const auto release = [connection, choice] {
+  const auto release = [connection, choice, began_ns = call.now_ns](
+                           const CallStream::Ending& ending) {
     Route::Choice counted = choice;
-    if (counted.counted()) {
-      Route::End(&counted, STATUS_SUCCESS, Route::Ending::kOther, -1);
-    }
+    if (counted.counted()) EndCounted(&counted, ending, began_ns);
     connection->CloseIfThrough();
     connection->Release(/*clean=*/false);
   };
@@ -100,7 +112,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
       connection);
   if (wire == nullptr) {
     const bool has_streams = connection->protocol().has_streams();
-    release();
+    release({.by = CallStream::EndedBy::kUs});
     return Failed(flare::Status(STATUS_NOT_SUPPORTED,
                                 arguments.route->protocol() +
                                     (has_streams ? " has no streams of requests"
@@ -115,6 +127,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
        .compression = arguments.wishes->GetCompressionAlgorithm(),
        .observer = arguments.observer,
        .metadata = arguments.metadata,
+       .on_answered = Route::OnAnswered(choice),
        .on_detached = release});
   if (controller != nullptr) controller->remote_peer_ = connection->peer();
   // The stream may end at once, and with it its use of the connection.
@@ -136,7 +149,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
                         "the server takes no further calls on this "
                         "connection");
   }
-  stream->OnReset(why);
+  stream->OnNotBegun(why);
   return stream;
 }
 

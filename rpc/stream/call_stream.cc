@@ -115,6 +115,7 @@ CallStream::CallStream(Options options)
       compression_chosen_(!options.is_server),
       window_(options.receive_window),
       credit_(static_cast<std::int64_t>(options.send_window)),
+      on_answered_(std::move(options.on_answered)),
       on_detached_(std::move(options.on_detached)),
       metadata_copy_(std::move(options.metadata)) {}
 
@@ -146,6 +147,16 @@ bool CallStream::Start(std::unique_ptr<StreamWire> wire,
     credit_ = static_cast<std::int64_t>(wire_->send_window());
   }
   return true;
+}
+
+void CallStream::OnNotBegun(const flare::Status& why) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    FailLocked(why, EndedBy::kConnection, &after);
+    after.ending.by = EndedBy::kUs;  // Nothing that the server has done.
+  }
+  Do(&after);
 }
 
 void CallStream::AddObserver(MessageObserver observer) {
@@ -186,7 +197,8 @@ void CallStream::Do(After* after) {
   if (after->writer != nullptr) after->writer->Set();
   if (after->ender != nullptr) after->ender->Set();
   after->wire.reset();
-  if (after->on_detached) after->on_detached();
+  if (after->on_answered) after->on_answered();
+  if (after->on_detached) after->on_detached(after->ending);
   if (after->cancel_timer && fiber::CancelTimer(this)) Deref();  // [SX5]
 }
 
@@ -222,7 +234,7 @@ void CallStream::FailReading(const flare::Status& why, StreamError* error) {
   After after;
   {
     ScopedLock guard(lock_);
-    FailLocked(why, /*tell=*/true, &after);
+    FailLocked(why, EndedBy::kUs, &after);
     if (status_.ok()) status_ = why;
     DropUnread(&after);
   }
@@ -459,7 +471,7 @@ bool CallStream::WaitForCredit(fiber::Event* event, std::int64_t deadline_ns) {
     ScopedLock guard(lock_);
     if (granted_) return true;  // Too little for a message yet.
     if (!failed_ && !output_over_ && wire_ != nullptr) wire_->SendReset(why);
-    FailLocked(why, /*tell=*/false, &after);
+    FailLocked(why, EndedBy::kConnection, &after);
   }
   Do(&after);
   return false;
@@ -589,7 +601,7 @@ void CallStream::CloseReading() {
     }
     queued_ = 0;
     if (!input_over_ && output_over_ && !is_server_) {
-      FailLocked(CancelledStatus(), /*tell=*/true, &after);
+      FailLocked(CancelledStatus(), EndedBy::kUs, &after);
     } else {
       GrantLocked();
     }
@@ -610,7 +622,7 @@ void CallStream::CloseWriting() {
     wire_->SendEnd(flare::Status());
     EndOutputLocked(&after);
     if (reading_closed_ && !input_over_) {
-      FailLocked(CancelledStatus(), /*tell=*/true, &after);
+      FailLocked(CancelledStatus(), EndedBy::kUs, &after);
     }
   }
   Do(&after);
@@ -642,7 +654,7 @@ void CallStream::Fail(const flare::Status& why) {
   After after;
   {
     ScopedLock guard(lock_);
-    FailLocked(why, /*tell=*/true, &after);
+    FailLocked(why, EndedBy::kUs, &after);
   }
   Do(&after);
 }
@@ -717,11 +729,13 @@ void CallStream::KeepUntilDetached(std::shared_ptr<const void> thing) {
   if (!detached_) kept_.swap(thing);  // Dropped without the lock.
 }
 
-void CallStream::FailLocked(const flare::Status& why, bool tell, After* after) {
+void CallStream::FailLocked(const flare::Status& why, EndedBy by,
+                            After* after) {
   if (failed_ || (input_over_ && output_over_)) return;  // [SX2]
   failed_ = true;
+  ended_by_ = by;
   if (status_.ok()) status_ = why;
-  if (tell && wire_ != nullptr) {
+  if (by == EndedBy::kUs && wire_ != nullptr) {
     if (!is_server_) {
       wire_->SendReset(why);
     } else if (!output_over_) {
@@ -766,6 +780,8 @@ void CallStream::DetachLocked(After* after) {
   if (counted_ != 0) counter_->CountHeld(std::exchange(counted_, 0), 0);
   after->wire = std::move(wire_);
   after->on_detached = std::move(on_detached_);
+  after->ending = {
+      .by = ended_by_, .status = status_.code(), .answered = answered_};
   after->unused = std::move(on_failed_);
   after->kept = std::move(kept_);
   after->ender = std::exchange(ender_, nullptr);
@@ -832,8 +848,12 @@ void CallStream::Take(Incoming&& message, After* after) {
   if (too_many) {
     FailLocked(
         flare::Status(STATUS_MALFORMED_DATA, "the peer sends more than it may"),
-        /*tell=*/true, after);
+        EndedBy::kUs, after);
     return;
+  }
+  if (!answered_) {
+    answered_ = true;
+    after->on_answered = std::move(on_answered_);
   }
   queued_ += cost;
   incoming_held_ +=
@@ -905,7 +925,7 @@ void CallStream::OnReset(const flare::Status& why) {
   After after;
   {
     ScopedLock guard(lock_);
-    FailLocked(why, /*tell=*/false, &after);
+    FailLocked(why, EndedBy::kConnection, &after);
   }
   Do(&after);
 }
@@ -916,7 +936,7 @@ void CallStream::OnInputLost(const flare::Status& why) {
     ScopedLock guard(lock_);
     if (input_over_) return;
     if (!is_server_) {
-      FailLocked(why, /*tell=*/false, &after);
+      FailLocked(why, EndedBy::kConnection, &after);
     } else {
       input_lost_ = true;
       EndInputLocked(&after);

@@ -61,6 +61,14 @@ class CallStream final : public StreamReceiver,
 
   using News = Function<void(std::unique_ptr<Metadata>, const flare::Status&)>;
 
+  // How a client's stream has ended.
+  enum class EndedBy : std::uint8_t { kServer, kConnection, kUs };
+  struct Ending {
+    EndedBy by = EndedBy::kServer;
+    int status = 0;
+    bool answered = false;  // A message has come.
+  };
+
   struct Options {
     PayloadFormat format = PayloadFormat::kProtobuf;
     bool is_server = false;
@@ -89,9 +97,11 @@ class CallStream final : public StreamReceiver,
     // For a client: gets a copy of the server's metadata, and is constant from
     // the end on. May be null.
     std::shared_ptr<Metadata> metadata = nullptr;
+    // For a client: called once, when the first message has come.
+    Function<void()> on_answered = {};
     // Called once, when nothing of the connection is needed any more. For a
-    // server: by Detach() alone.
-    Function<void()> on_detached = {};
+    // server: by Detach() alone. May be called while on_answered runs.
+    Function<void(const Ending&)> on_detached = {};
   };
 
   // Life: counted. The connection of `output` must live until on_detached.
@@ -99,9 +109,12 @@ class CallStream final : public StreamReceiver,
   ~CallStream() override;
 
   // Once, before anything else. False: the connection is closed; the caller is
-  // to say so by OnReset().
+  // to say so by OnNotBegun().
   [[nodiscard]] bool Start(std::unique_ptr<StreamWire> wire,
                            RefPtr<io::StreamConnection> output);
+
+  // For a client: the server knows nothing of the call.
+  void OnNotBegun(const flare::Status& why);
 
   // Another observer, after those that there are. Before the first message.
   void AddObserver(MessageObserver observer);
@@ -222,7 +235,9 @@ class CallStream final : public StreamReceiver,
     fiber::Event* ender = nullptr;
     Function<void(const flare::Status&)> on_failed;
     flare::Status failure;  // For on_failed.
-    Function<void()> on_detached;
+    Function<void()> on_answered;
+    Function<void(const Ending&)> on_detached;
+    Ending ending;  // For on_detached.
     Function<void(const flare::Status&)> unused;
     std::size_t dropped_metadata = 0;  // Entries.
     std::shared_ptr<const void> kept;
@@ -260,7 +275,7 @@ class CallStream final : public StreamReceiver,
   void DropUnread(After* after) FLARE_REQUIRES(lock_);
   void CountUnread() FLARE_REQUIRES(lock_);
   void AddCredit(std::size_t bytes) FLARE_REQUIRES(lock_);
-  void FailLocked(const flare::Status& why, bool tell, After* after)
+  void FailLocked(const flare::Status& why, EndedBy by, After* after)
       FLARE_REQUIRES(lock_);
   void EndInputLocked(After* after) FLARE_REQUIRES(lock_);
   void EndOutputLocked(After* after) FLARE_REQUIRES(lock_);
@@ -323,9 +338,12 @@ class CallStream final : public StreamReceiver,
   bool holding_ FLARE_GUARDED_BY(lock_) = false;  // The connection's input.
   bool timer_armed_ FLARE_GUARDED_BY(lock_) = false;
   bool detached_ FLARE_GUARDED_BY(lock_) = false;
+  bool answered_ FLARE_GUARDED_BY(lock_) = false;
+  EndedBy ended_by_ FLARE_GUARDED_BY(lock_) = EndedBy::kServer;
   flare::Status status_ FLARE_GUARDED_BY(lock_);
   Function<void(const flare::Status&)> on_failed_ FLARE_GUARDED_BY(lock_);
-  Function<void()> on_detached_ FLARE_GUARDED_BY(lock_);
+  Function<void()> on_answered_ FLARE_GUARDED_BY(lock_);
+  Function<void(const Ending&)> on_detached_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<const void> kept_ FLARE_GUARDED_BY(lock_);
   // The server's, until the reader calls on_news_; so many parts came.
   std::unique_ptr<Metadata> metadata_ FLARE_GUARDED_BY(lock_);
