@@ -4,6 +4,8 @@
 #   docker build -t flare .
 #   docker run -v $PWD/proxy.yaml:/etc/flare/tcp-proxy.yaml -p 8080:8080 flare
 FROM debian:12 AS build
+# --build-arg DEB_BUILD_OPTIONS=noopt builds without optimisation.
+ARG DEB_BUILD_OPTIONS=
 COPY . /flare
 WORKDIR /flare
 RUN tools/build_debian /packages
