@@ -244,6 +244,7 @@ class UnpackingTest : public ServerPressureTest {
   void SetUp() override {
     ServerPressureTest::SetUp();
     server_options().max_output_per_connection = 1'000'000;
+    server_options().maximum_packet_size = 2 * kBody;
     service().on_call = [this](TestCall call) {
       unpacked_.fetch_add(1);
       FlexibleService::Echo(call);
