@@ -206,7 +206,8 @@ TEST_F(ClientHealthTest, AServerThatRepliesIsWell) {
 
 // A server of streams, one message each, or of none while it is out of service.
 struct StreamServer {
-  StreamServer() {
+  explicit StreamServer(const Endpoint& endpoint = EndpointFromIpv4("127.0.0.1",
+                                                                    0)) {
     service.on_count = [this](const Number&, StreamWriter<Number> writer,
                               RpcServerController* controller) {
       ++streams;
@@ -220,7 +221,7 @@ struct StreamServer {
     };
     server.AddService(&service);
     server.AddProtocols({"flare", "grpc"});
-    server.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    server.ListenOn(endpoint);
     EXPECT_TRUE(server.Start()) << server.error().ToString();
   }
   ~StreamServer() {
@@ -262,6 +263,32 @@ TEST_F(ClientHealthTest, AServerWhoseStreamsFailGetsNone) {
       EXPECT_GE(failed, 5) << protocol << ", " << balancer;
       EXPECT_LE(failed, 10) << protocol << ", " << balancer;
     }
+  }
+}
+
+// Connections alone say that a server is down.
+TEST_F(ClientHealthTest, AServerThatWasDownGetsStreamsAgain) {
+  for (const std::string protocol : {"flare", "grpc"}) {
+    StreamServer good;
+    auto other = std::make_unique<StreamServer>();
+    const Endpoint endpoint = other->server.endpoint();
+    RpcChannel channel(UriOf(protocol, good, *other),
+                       {.override_nslb = "list+rr",
+                        .health = {.first_ejection = std::chrono::hours(1)}});
+    Streamer_SyncStub stub(&channel);
+    const auto open = [&stub] {
+      RpcClientController controller;
+      auto reader = stub.Count(MakeNumber(1), &controller);
+      while (reader.Read()) continue;
+      return reader.status().ok();
+    };
+    other.reset();
+    for (int i = 0; i != 40; ++i) open();
+    other = std::make_unique<StreamServer>(endpoint);
+    EXPECT_TRUE(fiber::testing::Eventually([&] {
+      open();
+      return other->streams > 0;
+    })) << protocol;
   }
 }
 

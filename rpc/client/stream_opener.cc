@@ -55,14 +55,19 @@ class Use {
 
 // Tells the server's health of the end. How long a stream takes is the
 // service's affair, and so is how one ends that the server has answered:
-// Route::OnAnswered() has counted it.
+// Route::OnAnswered() has counted it. `closed`: why the connection was, if so.
 void EndCounted(Route::Choice* choice, const CallStream::Ending& ending,
-                std::int64_t began_ns) {
+                const flare::Status& closed, std::int64_t began_ns) {
+  // The stream says STATUS_IO_ERROR also of one that hasn't come about.
+  const int status =
+      ending.by == CallStream::EndedBy::kConnection && !closed.ok()
+          ? closed.code()
+          : ending.status;
   const bool by_us = ending.by == CallStream::EndedBy::kUs;
   const bool known =
       !ending.answered && !by_us && ending.status != STATUS_OVERLOADED;
   if (ending.answered) choice->probe = 0;
-  Route::End(choice, ending.status,
+  Route::End(choice, status,
              ending.by == CallStream::EndedBy::kServer ? Route::Ending::kReply
                                                        : Route::Ending::kOther,
              known ? std::max<std::int64_t>(0, NowNs() - began_ns) : -1);
@@ -99,7 +104,9 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   const auto release = [connection, choice, began_ns = call.now_ns](
                            const CallStream::Ending& ending) {
     Route::Choice counted = choice;
-    if (counted.counted()) EndCounted(&counted, ending, began_ns);
+    if (counted.counted()) {
+      EndCounted(&counted, ending, connection->close_reason(), began_ns);
+    }
     connection->CloseIfThrough();
     connection->Release(/*clean=*/false);
   };
