@@ -324,9 +324,10 @@ ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
   if (FlushCipher() == 0) {
     return static_cast<ssize_t>(std::exchange(encrypted_, 0));
   }
+  if (encrypted_ == 0 || errno != EAGAIN) return -1;
   const std::size_t taken =
       (encrypted_ - 1) * (sent_ - before) / left;  // [TS3]
-  if (taken == 0) return -1;
+  if (taken == 0) return -1;                       // With EAGAIN.
   encrypted_ -= taken;
   return static_cast<ssize_t>(taken);
 }
