@@ -87,8 +87,10 @@ class BackPressure {
     if (queued <= few_) [[likely]]
       return true;
     // relaxed: see LowerRoom().
-    return queued <= room_.load(std::memory_order_relaxed) &&
-           (budget_ == nullptr || !budget_->tight());
+    if (queued > room_.load(std::memory_order_relaxed)) return false;
+    if (budget_ == nullptr || !budget_->tight()) return true;
+    budget_->NoteWaiting();
+    return false;
   }
   void Count(std::size_t before, std::size_t after) noexcept {
     if (MemoryBudget::Counts(before, after)) [[unlikely]] {

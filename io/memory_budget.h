@@ -50,6 +50,18 @@ class MemoryBudget : public RefCounted<MemoryBudget> {
   }
   // More than half is held: parts that hold more than kStep should hold less.
   bool tight() const { return held() > limit_ / 2; }
+  // Parts wait, or have waited, since it was tight. Sets that.
+  void NoteWaiting() {
+    if (!waiting_.load(std::memory_order_relaxed)) {
+      waiting_.store(true, std::memory_order_relaxed);
+    }
+  }
+  // True: they should look for room again. From time to time; nobody else says
+  // that it is no longer tight.
+  bool TakeWaiting() {
+    return !tight() && waiting_.load(std::memory_order_relaxed) &&
+           waiting_.exchange(false, std::memory_order_relaxed);
+  }
   // No more should be taken in by those that hold much.
   bool over() const { return held() > limit_; }
 
@@ -84,6 +96,7 @@ class MemoryBudget : public RefCounted<MemoryBudget> {
   Function<void()> on_over_;
   alignas(kCacheLine) std::atomic<std::size_t> held_{0};
   std::atomic<std::size_t> alarm_;
+  std::atomic<bool> waiting_{false};
 };
 
 }  // namespace flare::io

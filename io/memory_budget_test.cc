@@ -99,7 +99,10 @@ TEST_F(MemoryBudgetTest, ThoseWhoWaitAreToldWhenOthersHoldLess) {
     EXPECT_EQ(queue.Wait(NowNs() + 60 * kNsPerSecond), RoomResult::kRoom);
   });
   EXPECT_FALSE(queue.LookForRoom());
+  EXPECT_FALSE(budget_->TakeWaiting());
   budget_->Change(4 * kStep, 0);
+  EXPECT_TRUE(budget_->TakeWaiting());
+  EXPECT_FALSE(budget_->TakeWaiting());
   EXPECT_TRUE(queue.LookForRoom());
   EXPECT_FALSE(queue.LookForRoom());
   waiter.join();

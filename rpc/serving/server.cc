@@ -78,19 +78,21 @@ std::optional<rpc::PagesFor> PagesOf(const Server::Options& options) {
 }
 
 // Starts draining the connections that have been idle, or within a message, for
-// too long, and has others go on that waited for the budget. Runs on a fiber of
-// the timer.
+// too long. Runs on a fiber of the timer.
 void DrainOverdueConnections(rpc::ServerState* state) {
   const std::int64_t now_ns = NowNs();
   const std::int64_t max_idle_ns = ToNs(state->options().connection_max_idle);
   const std::int64_t max_message_ns = ToNs(state->options().message_timeout);
   state->CloseGreedy();  // Nobody asks if nothing is added any more.
   state->connections.ForEachOpen([&](rpc::ServedConnection* connection) {
-    connection->LookForRoom();
     if (max_idle_ns > 0) connection->DrainIfIdle(now_ns - max_idle_ns);
     if (max_message_ns > 0) connection->DrainIfSlow(now_ns - max_message_ns);
   });
 }
+
+// How often connections are told that the budget is no longer tight.
+constexpr std::chrono::nanoseconds kLookForRoomInterval =
+    std::chrono::seconds(1);
 
 // Connections that were told to end have so long for it, even if the time to
 // drain has passed meanwhile, as calls held all workers: for the replies of
@@ -151,6 +153,7 @@ class Server::Running final : public rpc::RunningServer {
     if (!acceptor) return acceptor.error();
     running->acceptor_ = *std::move(acceptor);
     running->StartSweeping();
+    running->StartLooking();
     running->Add();
     running->added_ = true;
     return running;
@@ -159,6 +162,7 @@ class Server::Running final : public rpc::RunningServer {
   ~Running() {
     if (added_) Remove();
     KillEndTimers();
+    if (looker_ != 0) fiber::KillTimer(looker_);
   }
 
   const Endpoint& local_endpoint() const { return acceptor_->local_endpoint(); }
@@ -311,9 +315,19 @@ class Server::Running final : public rpc::RunningServer {
         interval, [state = state_] { DrainOverdueConnections(state.Get()); });
   }
 
+  // Has connections that waited for the budget go on, also while it drains.
+  void StartLooking() {
+    looker_ = fiber::SetTimer(kLookForRoomInterval, [state = state_] {
+      if (!state->budget().TakeWaiting()) return;
+      state->connections.ForEachOpen(
+          [](rpc::ServedConnection* connection) { connection->LookForRoom(); });
+    });
+  }
+
   const RefPtr<rpc::ServerState> state_;
   std::unique_ptr<io::Acceptor> acceptor_;
   fiber::TimerId sweeper_ = 0;
+  fiber::TimerId looker_ = 0;
   bool cut_ = false;
   bool added_ = false;
   std::atomic<std::int64_t> drain_deadline_ns_{0};  // 0: it doesn't stop.
