@@ -49,8 +49,10 @@ constexpr int kSignals[] = {SIGINT, SIGQUIT, SIGTERM};
 constexpr std::int64_t kSameRequestNs = 200'000'000;
 
 // Workers that begin no task for so long, once there was a signal, are held if
-// one is queued.
+// one is queued. So are those whose queue alone takes kLongPatienceNs: the
+// program would begin its stop too late.
 constexpr std::int64_t kPatienceNs = 300 * kNsPerMs;
+constexpr std::int64_t kLongPatienceNs = 3 * kNsPerSecond;
 
 // The handler's variables. All are lock-free, thus safe in it. The eventfd is
 // made once and never closed: a handler that has begun on some thread may write
@@ -111,17 +113,21 @@ class Probe : public fiber::Task {
   void QueueIn(std::size_t group) {
     // relaxed: its queue publishes it.
     done_.store(false, std::memory_order_relaxed);
+    queued_ns_ = NowNs();
     fiber::SubmitTo(group, this);
   }
-  // Whether the group's workers have begun tasks since the last call.
+  // Whether the group's workers have begun tasks since the last call, and will
+  // come to this one soon.
   bool SeesProgress(std::size_t group) {
     const std::uint64_t tasks = fiber::GetTasksBegun(group);
-    return std::exchange(tasks_, tasks) != tasks;
+    return std::exchange(tasks_, tasks) != tasks &&
+           NowNs() - queued_ns_ < kLongPatienceNs;
   }
 
  private:
   std::atomic<bool> done_{true};
   std::uint64_t tasks_ = 0;
+  std::int64_t queued_ns_ = 0;
 };
 
 class QuitWatcher {
