@@ -18,7 +18,13 @@
 #include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/io/memory_budget.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/stream_reader.h"
+#include "flare/rpc/stream_writer.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "flare/rpc/testing/streamer_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -190,8 +196,7 @@ TEST_F(ServerBudgetTest, AConnectionGoesOnWhenOthersHaveLeft) {
   constexpr int kCalls = 2400;
   server_options().max_buffered_bytes = 64 * kMiB;
   server_options().max_output_per_connection = 64 * kMiB;
-  server_options().remove_idle_connection_interval =
-      std::chrono::milliseconds(50);
+  server_options().remove_idle_connection_interval = {};
   Start();
   std::vector<std::unique_ptr<RawClient>> greedy;
   for (int i = 0; i != 36; ++i) {
@@ -364,6 +369,52 @@ TEST_F(ServerBudgetTest, SmallRequestsThatGrowCount) {
   go.Set();
   for (int i = 1; i <= kCalls; ++i) EXPECT_TRUE(client.ReadReply());
   WaitUntilNothingIsHeld();
+}
+
+TEST_F(ServerBudgetTest, RequestsOfStreamsCountAsMessages) {
+  constexpr int kStreams = 40;
+  fiber::Event go;
+  std::atomic<int> begun{0};
+  FlexibleStreamer streamer;
+  streamer.on_count = [&](const Number&, StreamWriter<Number> writer,
+                          RpcServerController*) {
+    begun.fetch_add(1);
+    go.Wait();
+    writer.Close();
+  };
+  Server::Options options;
+  options.max_buffered_bytes = kBudget;
+  Server streams(options);
+  streams.AddService(&streamer);
+  streams.AddProtocols({"flare", "grpc"});
+  streams.ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+  ASSERT_TRUE(streams.Start());
+  Number request;
+  auto* const fields = request.GetReflection()->MutableUnknownFields(&request);
+  for (int i = 0; i != 1500; ++i) fields->AddLengthDelimited(15);
+  for (const std::string protocol : {"flare", "grpc"}) {
+    SCOPED_TRACE(protocol);
+    go.Reset();
+    begun = 0;
+    RpcChannel channel(protocol + "://" + streams.endpoint().ToString());
+    Streamer_SyncStub stub(&channel);
+    std::vector<std::unique_ptr<RpcClientController>> controllers;
+    std::vector<StreamReader<Number>> readers;
+    for (int i = 0; i != kStreams; ++i) {
+      controllers.push_back(std::make_unique<RpcClientController>());
+      readers.push_back(stub.Count(request, controllers.back().get()));
+    }
+    WaitUntil([&] { return begun.load() == kStreams; });
+    EXPECT_GE(streams.statistics().buffered_bytes, kStreams * 64'000u);
+    go.Set();
+    for (auto& reader : readers) {
+      EXPECT_FALSE(reader.Read());
+      EXPECT_TRUE(reader.status().ok()) << reader.status().ToString();
+    }
+    WaitUntil([&] { return streams.statistics().buffered_bytes == 0; });
+  }
+  streams.Stop();
+  streams.Join();
 }
 
 // A few kilobytes that unpack to a message of more than the budget.

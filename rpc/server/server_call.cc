@@ -403,10 +403,7 @@ void ServerCall::Reject(ParseResult result) {
   if (is_stream_) [[unlikely]] {
     if (!BeginStream()) return false;
   } else if (flare::Status parsed = ParseBody(); !parsed.ok()) {
-    return Fail(parsed, parsed.code() == OverloadedCode()
-                            ? Failure::kOverloaded
-                            : Failure::kMalformed),
-           false;
+    return FailParsing(parsed), false;
   } else if (streams && !StreamReply()) [[unlikely]] {
     return false;
   }
@@ -532,18 +529,26 @@ bool ServerCall::BeginStream() {
   messages_.Acquire(*method_);
   request_bytes_ = 0;
   if (method_->descriptor->client_streaming()) return stream_->Accept(), true;
+  Buffer message;
   StreamError error;
-  if (stream_->ReadMessage(messages_.request(), CallStream::kNever, &error)) {
-    request_bytes_ = messages_.request()->ByteSizeLong();
-    return stream_->Accept(), true;
+  flare::Status status;
+  if (stream_->Read(&message, CallStream::kNever, &error)) {
+    status = ParseMessage(stream_->format(), &message);
+    if (status.ok()) return stream_->Accept(), true;
+  } else {
+    status = stream_->status();
+    if (status.ok()) {
+      status = flare::Status(STATUS_MALFORMED_DATA,
+                             "a stream of requests without a message");
+    }
   }
-  flare::Status status = stream_->status();
-  if (status.ok()) {
-    status = flare::Status(STATUS_MALFORMED_DATA,
-                           "a stream of requests without a message");
-  }
-  Fail(status, Failure::kMalformed);
+  FailParsing(status);
   return false;
+}
+
+void ServerCall::FailParsing(const flare::Status& why) {
+  Fail(why, why.code() == OverloadedCode() ? Failure::kOverloaded
+                                           : Failure::kMalformed);
 }
 
 // The method has ended.

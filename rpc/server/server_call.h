@@ -154,7 +154,10 @@ class ServerCall final : public fiber::Task,
   bool ParseHead();
   [[gnu::cold, gnu::noinline]] void Reject(ParseResult result);
   flare::Status ParseBody();
-  flare::Status ParseMuch(std::size_t growth);
+  flare::Status ParseMessage(PayloadFormat format, Buffer* body);
+  flare::Status ParseMuch(PayloadFormat format, Buffer* body,
+                          std::size_t growth);
+  void FailParsing(const flare::Status& why);
   flare::Status FillResponse(OutboundResponse* response);
   flare::Status FitToCaller(OutboundResponse* response);
   void CompressForCaller(OutboundResponse* response) const;

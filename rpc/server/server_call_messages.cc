@@ -78,26 +78,44 @@ flare::Status ServerCall::ParseBody() {
   controller_.acceptable_compressions_ = head.acceptable_compressions;
 
   messages_.Acquire(*method_);
-  request_bytes_ = request_->body.size();
+  return ParseMessage(head.format, &request_->body);
+}
+
+// The request's message, of which no more than `body` is left to read.
+flare::Status ServerCall::ParseMessage(PayloadFormat format, Buffer* body) {
+  request_bytes_ = body->size();
   const std::size_t growth = request_bytes_ * method_->memory_per_parsed_byte;
   if (growth > kLittleGrowth) [[unlikely]]
-    return ParseMuch(growth);
-  flare::Status status =
-      ParsePayload(head.format, request_->body, messages_.request());
-  request_->body.Clear();
+    return ParseMuch(format, body, growth);
+  flare::Status status = ParsePayload(format, *body, messages_.request());
+  body->Clear();
   return status;
 }
 
 // A request that is parsed may take many times the bytes that it came in: it is
 // counted as it is then. `growth`: an upper bound of that. Kept out of line:
 // for few calls.
-[[gnu::noinline]] flare::Status ServerCall::ParseMuch(std::size_t growth) {
+[[gnu::noinline]] flare::Status ServerCall::ParseMuch(PayloadFormat format,
+                                                      Buffer* body,
+                                                      std::size_t growth) {
   ServerState& state = connection_->state();
   std::unique_lock alone(state.large_parse(), std::defer_lock);
-  if (!state.HasRoomFor(growth)) alone.lock();
-  flare::Status status =
-      ParsePayload(request_->head.format, request_->body, messages_.request());
-  request_->body.Clear();
+  if (!state.HasRoomFor(growth)) {
+    if (controller_.deadline_ns_ == 0) {
+      alone.lock();
+    } else {
+      static_cast<void>(
+          alone.try_lock_until(ToTimePoint(controller_.deadline_ns_)));
+    }
+    // Requests of those who have left would only hold up the others.
+    if (!alone.owns_lock() ||
+        connection_->leavers() == ServerConnection::Leavers::kAll) {
+      body->Clear();
+      return flare::Status(OverloadedCode(), kOverloadedText);
+    }
+  }
+  flare::Status status = ParsePayload(format, *body, messages_.request());
+  body->Clear();
   const std::size_t bytes = messages_.request()->SpaceUsedLong() +
                             controller_.request_attachment_.size();
   if (bytes <= kLittleMessage && held_bytes_ == 0) return status;

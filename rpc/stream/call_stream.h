@@ -146,6 +146,8 @@ class CallStream final : public StreamReceiver,
                           StreamError* error);
   // Waits, as ReadMessage() does, until that returns at once.
   bool WaitToRead(std::int64_t deadline_ns);
+  // How messages are encoded.
+  PayloadFormat format() const { return format_; }
   // The message that was read last came compressed. For the reader.
   bool read_compressed() const { return read_compressed_; }
   // ReadMessage() returns at once. For the reader.
