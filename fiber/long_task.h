@@ -28,11 +28,11 @@ void SubmitToLast(std::size_t group, Task* task);
 // worker would see it. Nothing on a plain thread.
 void CallLookout();
 
-// Returns whether the calling task has held its worker for 0.1 ms by now, and
-// that worker's tasks have taken 50 us on average lately. It should then do
-// small things itself, such as a send, rather than queue them behind others,
-// which may take as long.
-bool HasRunForLong();
+// True once for each task, if it has held its worker for 0.1 ms by now, and
+// that worker's tasks have taken 50 us on average lately: it should do a small
+// thing itself, such as a send, rather than queue it behind others, which may
+// take as long. Only once, as many small things aren't small together.
+bool ClaimLongTask();
 
 }  // namespace flare::fiber
 

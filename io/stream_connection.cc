@@ -263,7 +263,7 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
   switch (output_.Push(node)) {
     case OutputList::PushResult::kQueued:
       // relaxed: says when to send, no more.
-      if (flush == Flush::kNow || fiber::HasRunForLong()) {
+      if (flush == Flush::kNow) {
         flush_now_.store(true, std::memory_order_relaxed);
       }
       break;
@@ -272,7 +272,7 @@ WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
       if (fiber::IsForkedChild()) [[unlikely]] {
         fiber::DieAsForkedChild();
       }
-      if (flush == Flush::kNow || fiber::HasRunForLong()) {
+      if (flush == Flush::kNow) {
         SendAll();
       } else if (!fiber::IsFiberWorker()) {
         SendFromThread();

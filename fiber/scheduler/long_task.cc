@@ -35,9 +35,9 @@ void CallLookout() {
   if (!group->WillSeeNextEvent()) group->Wake(1);
 }
 
-bool HasRunForLong() {
-  const Worker* const worker = CurrentWorker();
-  return worker != nullptr && worker->task_is_long();
+bool ClaimLongTask() {
+  Worker* const worker = CurrentWorker();
+  return worker != nullptr && worker->ClaimLongTask();
 }
 
 }  // namespace flare::fiber

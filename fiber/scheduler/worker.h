@@ -59,12 +59,17 @@ class Worker final : public WorkerState {
   // Push(), but behind all tasks that this worker has, and all pending events.
   bool PushBehindEvents(Task* task);
 
-  // Whether the current task has run for kMaintenanceNs. False where tasks are
-  // short on average, as there is no look at the clock before each. Its own
-  // thread only.
-  bool task_is_long() const {
-    return mean_task_ns_ > kMaintenanceNs / 2 &&
-           NowNs() - estimate_since_ns_ >= kMaintenanceNs;
+  // True once for each task, when it has run for kMaintenanceNs. False where
+  // tasks are short on average, as there is no look at the clock before each.
+  // Its own thread only.
+  bool ClaimLongTask() {
+    if (mean_task_ns_ <= kMaintenanceNs / 2 ||
+        claimed_since_ns_ == estimate_since_ns_ ||
+        NowNs() - estimate_since_ns_ < kMaintenanceNs) {
+      return false;
+    }
+    claimed_since_ns_ = estimate_since_ns_;
+    return true;
   }
 
   // Polls once without waiting; its own thread only.
@@ -239,6 +244,7 @@ class Worker final : public WorkerState {
   const bool can_claim_;  // Several tasks at once: run_queue.h [RQ5].
   std::uint32_t random_;
   std::int64_t estimate_since_ns_ = 0;
+  std::int64_t claimed_since_ns_ = 0;  // That of the last ClaimLongTask().
   std::uint64_t estimate_tasks_ = 0;
   std::int64_t mean_task_ns_ = 1000;
   void* thread_stack_pointer_ = nullptr;

@@ -43,7 +43,22 @@ class SimulatedQueue {
     }
     return static_cast<double>(refused) / calls;
   }
-  // So many calls come at once.
+  // So many calls come at once, and others after `period_ns`. Returns how many
+  // were refused.
+  int RunBurst(int calls, std::int64_t period_ns) {
+    int refused = 0;
+    for (int i = 0; i != calls; ++i) {
+      const std::int64_t begins_ns = std::max(now_ns_, free_at_ns_);
+      if (watch_.Sheds(begins_ns - now_ns_, begins_ns)) {
+        ++refused;
+      } else {
+        free_at_ns_ = begins_ns + kMsOfQueue;
+      }
+    }
+    now_ns_ += period_ns;
+    return refused;
+  }
+  // The worker is busy with so many calls that came at once.
   void Burst(int calls) { free_at_ns_ = now_ns_ + calls * kMsOfQueue; }
 
   std::int64_t TakeLongestWait() { return std::exchange(longest_ns_, 0); }
@@ -91,7 +106,7 @@ TEST(QueueWatch, KnowsNothingAfterAPause) {
   EXPECT_FALSE(watch.Sheds(50 * kMsOfQueue, kOriginOfQueue));
   EXPECT_FALSE(
       watch.Sheds(50 * kMsOfQueue, kOriginOfQueue + 1000 * kMsOfQueue));
-  EXPECT_TRUE(watch.Sheds(50 * kMsOfQueue, kOriginOfQueue + 1101 * kMsOfQueue));
+  EXPECT_TRUE(watch.Sheds(90 * kMsOfQueue, kOriginOfQueue + 1101 * kMsOfQueue));
   EXPECT_FALSE(
       watch.Sheds(10 * kMsOfQueue, kOriginOfQueue + 1102 * kMsOfQueue));
   // Calls of a kind that is shed earlier.
@@ -99,6 +114,25 @@ TEST(QueueWatch, KnowsNothingAfterAPause) {
       watch.Sheds(10 * kMsOfQueue, kOriginOfQueue + 1102 * kMsOfQueue, 0.8));
   EXPECT_FALSE(
       watch.Sheds(5 * kMsOfQueue, kOriginOfQueue + 1102 * kMsOfQueue, 0.1));
+}
+
+// At half the worker's capacity. An interval begins within the first one.
+TEST(QueueWatch, BurstsAreServedThoughTheyAreLong) {
+  SimulatedQueue queue;
+  queue.RunBurst(1, 70 * kMsOfQueue);
+  for (int i = 0; i != 20; ++i) {
+    EXPECT_EQ(queue.RunBurst(75, 150 * kMsOfQueue), 0);
+  }
+}
+
+TEST(QueueWatch, EndsWithTheOverloadThoughBurstsFollow) {
+  SimulatedQueue queue;
+  queue.Run(kMsOfQueue / 4, kOriginOfQueue + 2000 * kMsOfQueue);
+  EXPECT_TRUE(queue.shedding());
+  for (int i = 0; i != 2; ++i) queue.RunBurst(75, 150 * kMsOfQueue);
+  for (int i = 0; i != 20; ++i) {
+    EXPECT_EQ(queue.RunBurst(75, 150 * kMsOfQueue), 0);
+  }
 }
 
 // A worker with a ring of its own may take a new call before older ones.

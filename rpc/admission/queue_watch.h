@@ -6,13 +6,14 @@
 //   watch.SetUp(/*target_ns=*/5'000'000, /*interval_ns=*/100'000'000);
 //   if (watch.Sheds(waited_ns, NowNs())) return Refuse();
 //
-// A queue that is short at least once in each interval is only a burst, however
-// long it is at other times: nothing is refused. A queue that is never short
-// helps nobody: calls that have waited for more than twice the target are
-// refused, until most calls of an interval have waited for less than the
-// target. The factor of two lets the queue of an overloaded server settle above
-// the target, and a few calls that a worker takes out of turn don't count, so
-// that shedding doesn't end and begin again.
+// A queue that is short at least once in each interval, or empty, is only a
+// burst, however long it is at other times: nothing is refused. A queue that is
+// never short helps nobody: calls that have waited for more than twice the
+// target are refused, until most calls of an interval have waited for less than
+// the target, or there were none for a quarter of it. The factor of two lets
+// the queue of an overloaded server settle above the target, and a few calls
+// that a worker takes out of turn don't count, so that shedding doesn't end and
+// begin again.
 //
 // Any thread, except SetUp(); nothing blocks. All orders are relaxed: the words
 // are limits that order no other memory.
@@ -39,13 +40,20 @@ class alignas(kCacheLine) QueueWatch {
   // it has waited for `waited_ns`. A share of less than 1 refuses it after a
   // shorter wait, but not below the target.
   bool Sheds(std::int64_t waited_ns, std::int64_t now_ns, double share = 1) {
+    // It came long after the one before it was taken.
+    if (now_ns - waited_ns - last_ns_.load(std::memory_order_relaxed) >
+        interval_ns_ / 4) {
+      ran_empty_.store(true, std::memory_order_relaxed);
+    }
+    last_ns_.store(now_ns, std::memory_order_relaxed);
     std::int64_t end_ns = end_ns_.load(std::memory_order_relaxed);
     if (now_ns >= end_ns &&
         end_ns_.compare_exchange_strong(end_ns, now_ns + interval_ns_,
                                         std::memory_order_relaxed)) {
       // No call came for an interval or more, so the queue was empty.
       const bool paused = now_ns - end_ns > interval_ns_;
-      shedding_.store(!paused && IsLong(), std::memory_order_relaxed);
+      const bool empty = ran_empty_.exchange(false, std::memory_order_relaxed);
+      shedding_.store(!paused && !empty && IsLong(), std::memory_order_relaxed);
       least_ns_.store(waited_ns, std::memory_order_relaxed);
       balance_.store(0, std::memory_order_relaxed);
     } else if (waited_ns < least_ns_.load(std::memory_order_relaxed)) {
@@ -75,6 +83,8 @@ class alignas(kCacheLine) QueueWatch {
   // While it sheds: its calls that waited for longer than the target, less the
   // others.
   std::atomic<std::int64_t> balance_{0};
+  std::atomic<std::int64_t> last_ns_{0};  // When a call was taken.
+  std::atomic<bool> ran_empty_{false};    // In the interval.
   std::atomic<bool> shedding_{false};
 };
 

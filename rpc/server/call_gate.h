@@ -51,10 +51,18 @@ class alignas(kCacheLine) CallGate {
   // While it sheds: calls may also wait while so many arrive.
   static constexpr std::int64_t kShedCalls = 4;
 
+  // Rules that the caller has of its own.
+  enum class OtherRules {
+    kNone,
+    kSome,        // Each call is asked about.
+    kKeepItShort  // ... and they keep the queue short: by default calls are
+                  // only refused if their replies would come late.
+  };
+
   // Before anything else. Calls that waited longer than `max_wait` are refused;
-  // 0: none are; negative: the default described at the top. `ask_all`: each
-  // call is asked about, as the caller has rules of its own.
-  void SetUp(std::chrono::nanoseconds max_wait, bool ask_all = false);
+  // 0: none are; negative: the default described at the top.
+  void SetUp(std::chrono::nanoseconds max_wait,
+             OtherRules others = OtherRules::kNone);
 
   // True: a call that waited for so long is begun. False: ask.
   bool IsOpen(std::int64_t waited_ns) const {
@@ -75,22 +83,30 @@ class alignas(kCacheLine) CallGate {
       std::numeric_limits<std::int64_t>::max();
 
   Verdict AskQueue(const Call& call);
+  void NoteLate(std::int64_t longest_ns, std::int64_t now_ns);
   void BeginShedding(std::int64_t bound_ns, std::int64_t now_ns);
   void EndShedding();
   std::int64_t ShedWait(std::int64_t longest_ns) const;
-  void Count(const Call& call, std::int64_t longest_ns);
-  void CloseInterval(std::int64_t end_ns, std::int64_t now_ns);
+  void FollowTime(const Call& call);
+  void CloseInterval(std::int64_t length_ns, const Call& next);
 
   std::atomic<std::int64_t> look_beyond_ns_{kNever};  // [CG1]
   std::atomic<std::int64_t> closed_at_ns_{kNever};
-  std::int64_t max_wait_ns_ = kNever;             // Constant once set up.
-  bool automatic_ = false;                        // Follows the load.
-  std::atomic<std::int64_t> shed_bound_ns_{0};    // [CG3]; 0: doesn't shed.
+  std::int64_t max_wait_ns_ = kNever;           // Constant once set up.
+  bool automatic_ = false;                      // Follows the load.
+  bool may_shed_ = true;                        // Constant once set up.
+  std::atomic<std::int64_t> late_since_ns_{0};  // [CG3]
+  std::atomic<std::int64_t> last_late_ns_{0};
+  std::atomic<std::int64_t> shed_bound_ns_{0};  // [CG3]; 0: doesn't shed.
+  std::atomic<std::int64_t> shed_since_ns_{0};
   std::atomic<std::int64_t> shed_wait_ns_{0};     // [CG4]
   std::atomic<std::int64_t> interval_end_ns_{0};  // [CG4]
-  std::atomic<std::int64_t> asked_{0};  // Calls of the interval so far.
-  std::atomic<std::int64_t> long_{0};   // ... that waited for long [CG5].
-  std::atomic<std::int64_t> last_long_ns_{0};  // [CG5]
+  std::atomic<std::int64_t> asked_{0};      // Calls of the interval so far.
+  std::atomic<std::int64_t> long_{0};       // ... that waited for long [CG5].
+  std::atomic<std::int64_t> begun_{0};      // ... that were begun.
+  std::atomic<std::int64_t> full_rate_{0};  // [CG5]
+  std::atomic<std::int64_t> last_waited_ns_{0};  // [CG5]
+  std::atomic<std::int64_t> last_useful_ns_{0};
 };
 
 }  // namespace flare::rpc

@@ -98,6 +98,7 @@ class SimulatedServer {
     int in_time = 0;
     int late = 0;
     int refused = 0;
+    int waited_for_long = 0;           // Begun after more than kNeverLongNs.
     std::int64_t longest_wait_ns = 0;  // Over all that were begun.
   };
 
@@ -148,6 +149,7 @@ class SimulatedServer {
       return;
     }
     counts_.longest_wait_ns = std::max(counts_.longest_wait_ns, waited_ns);
+    if (waited_ns > CallGate::kNeverLongNs) ++counts_.waited_for_long;
     now_ns_ += service_ns_;
     ++(now_ns_ - at_ns <= timeout_ns_ ? counts_.in_time : counts_.late);
   }
@@ -274,6 +276,104 @@ TEST(CallGateTest, SheddingEndsThoughCallsWaitForMomentsStill) {
     Offer(&server, kMs, 0.5, 200 * kMs, /*stall_ns=*/20 * kMs);
   }
   EXPECT_EQ(server.counts().refused, 0);
+}
+
+// Calls of 1 ms that come `count` at once, every `period_ms`.
+void OfferBursts(SimulatedServer* server, int rounds, int count,
+                 std::int64_t period_ms) {
+  for (int round = 0; round != rounds; ++round) {
+    const std::int64_t begin_ns = server->now_ns();
+    for (int i = 0; i != count; ++i) server->Arrive(begin_ns);
+    server->RunUntil(begin_ns + period_ms * kMs);
+  }
+}
+
+// At half the server's capacity.
+TEST(CallGateTest, BurstsAreNotRefusedAfterAStall) {
+  struct Case {
+    std::int64_t timeout_ms;
+    int count;
+    std::int64_t period_ms;
+  };
+  for (const Case& c : {Case{10'000, 500, 1000}, Case{1000, 200, 400},
+                        Case{1000, 10, 20}, Case{100, 40, 80}}) {
+    SimulatedServer server(kMs, c.timeout_ms * kMs);
+    const int rounds = static_cast<int>(2 * c.timeout_ms / c.period_ms) + 10;
+    OfferBursts(&server, rounds, c.count, c.period_ms);
+    for (int i = 0; i != c.count; ++i) server.Arrive(server.now_ns());
+    server.Stall(c.timeout_ms * 9 / 10 * kMs);
+    OfferBursts(&server, 1, c.count, c.period_ms);
+    server.Forget();
+    OfferBursts(&server, rounds, c.count, c.period_ms);
+    EXPECT_EQ(server.counts().refused, 0) << c.timeout_ms << ", " << c.count;
+  }
+}
+
+TEST(CallGateTest, BurstsAreNotRefusedForLongAfterAnOverload) {
+  struct Case {
+    std::int64_t timeout_ms;
+    int count;
+    std::int64_t period_ms;
+  };
+  for (const Case& c : {Case{10'000, 500, 1000}, Case{1000, 200, 400},
+                        Case{1000, 10, 20}, Case{100, 40, 80}}) {
+    SimulatedServer server(kMs, c.timeout_ms * kMs);
+    Offer(&server, kMs, 3, 3 * c.timeout_ms * kMs);
+    EXPECT_GT(server.counts().refused, 0);
+    // Half of the longest wait, until shedding is seen to be of no use.
+    const int rounds =
+        static_cast<int>((c.timeout_ms / 2 + 400) / c.period_ms) + 1;
+    OfferBursts(&server, rounds, c.count, c.period_ms);
+    server.Forget();
+    OfferBursts(&server, rounds, c.count, c.period_ms);
+    EXPECT_EQ(server.counts().refused, 0) << c.timeout_ms << ", " << c.count;
+  }
+}
+
+// Those that are refused call again at once, so all have waited for a lap.
+TEST(CallGateTest, CallersThatWaitForRepliesAreServedAgainAfterAStall) {
+  for (const std::int64_t stall_ms : {100, 500, 3000}) {
+    SimulatedServer server(kMs / 10, 1100 * kMs);
+    for (int i = 0; i != 9000; ++i) server.Arrive(server.now_ns());
+    const auto run = [&server](std::int64_t length_ms) {
+      server.Forget();
+      server.RunUntil(server.now_ns() + length_ms * kMs, /*closed_loop=*/true);
+    };
+    run(5000);
+    server.Stall(stall_ms * kMs);
+    run(2000);
+    EXPECT_GE(server.counts().in_time, 8000) << stall_ms;
+    run(10'000);
+    EXPECT_EQ(server.counts().refused, 0) << stall_ms;
+    EXPECT_GE(server.counts().in_time, 99'000) << stall_ms;
+  }
+}
+
+// Though it stops now and then, to see whether it is needed still.
+TEST(CallGateTest, SheddingLastsAsLongAsTheOverload) {
+  SimulatedServer server(kMs, 1000 * kMs);
+  Offer(&server, kMs, 5, 10'000 * kMs);
+  server.Forget();
+  Offer(&server, kMs, 5, 1'000'000 * kMs);
+  EXPECT_GE(server.counts().in_time, 940'000);
+  EXPECT_LE(server.counts().waited_for_long, 0.01 * server.counts().in_time);
+}
+
+TEST(CallGateTest, RefusesOnlyLateCallsIfOtherRulesKeepTheQueueShort) {
+  CallGate gate;
+  gate.SetUp(-1ns, CallGate::OtherRules::kKeepItShort);
+  EXPECT_FALSE(gate.IsOpen(0));
+  const std::int64_t timeout_ns = 1000 * kMs;
+  for (std::int64_t now = 100'000 * kMs; now < 105'000 * kMs; now += kMs) {
+    EXPECT_EQ(
+        gate.Ask(
+            {.now_ns = now, .waited_ns = 900 * kMs, .timeout_ns = timeout_ns}),
+        Verdict::kOverloaded);
+    EXPECT_EQ(
+        gate.Ask(
+            {.now_ns = now, .waited_ns = 800 * kMs, .timeout_ns = timeout_ns}),
+        Verdict::kBegin);
+  }
 }
 
 // One that could be answered in no less than no time isn't a reason to refuse

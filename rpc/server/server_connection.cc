@@ -42,6 +42,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/fiber/long_task.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/server/server_call.h"
 #include "flare/rpc/stream/call_stream.h"
@@ -702,11 +703,12 @@ void ServerConnection::CloseGreedy(std::size_t bytes) {
 }
 
 bool ServerConnection::Write(Buffer&& bytes) {
-  // The reply to the only call has nothing to wait for. relaxed: a guess at the
-  // future.
-  const bool only = (holds_.load(std::memory_order_relaxed) & kWork) <= 1;
+  // The reply to the only call has nothing to wait for, and that of a long one
+  // mustn't wait for others that are as long. relaxed: a guess at the future.
+  const bool now = (holds_.load(std::memory_order_relaxed) & kWork) <= 1 ||
+                   fiber::ClaimLongTask();
   return stream_->Write(std::move(bytes),
-                        only ? io::Flush::kNow : io::Flush::kSoon) ==
+                        now ? io::Flush::kNow : io::Flush::kSoon) ==
          io::WriteResult::kOk;
 }
 

@@ -68,11 +68,20 @@ flare::Status ServerState::Freeze(
   if (flare::Status status = SetUpAdmission(); !status.ok()) return status;
   gates_ = std::vector<CallGate>(fiber::GetSchedulingGroupCount());
   for (CallGate& gate : gates_) {
-    gate.SetUp(options_.max_request_queueing_delay, admission_ != nullptr);
+    gate.SetUp(options_.max_request_queueing_delay, RulesBesideGate());
   }
   call_limit_.SetUp(options_.max_concurrent_requests);
   methods.SetUpCounters();
   return methods.SetLimits(options_.max_concurrent_requests_per_method);
+}
+
+CallGate::OtherRules ServerState::RulesBesideGate() const {
+  using Mode = AdmissionOptions::Mode;
+  if (admission_ == nullptr) return CallGate::OtherRules::kNone;
+  const AdmissionOptions& rules = options_.admission;
+  return rules.queue == Mode::kRefuse || rules.limit == Mode::kRefuse
+             ? CallGate::OtherRules::kKeepItShort
+             : CallGate::OtherRules::kSome;
 }
 
 flare::Status ServerState::SetUpAdmission() {

@@ -187,6 +187,7 @@ class ServerState : public RefCounted<ServerState> {
   void AskForRelief();
   static void RunRelief(fiber::Task* task);
 
+  CallGate::OtherRules RulesBesideGate() const;
   flare::Status SetUpAdmission();
 
   mutable ThreadMutex name_mutex_;
