@@ -522,6 +522,14 @@ TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
   Exchange();
   EXPECT_TRUE(late->closed);
   EXPECT_TRUE(got.empty());
+  // Nobody grants a window for more of it.
+  ServerStream* const large = stream(kCalls - 2);
+  server->Head(large);
+  server->Message(large, std::string(100'000, 'l'));
+  server->session.SendTrailers(large, {{"grpc-status", "0"}});
+  Exchange();
+  EXPECT_EQ(large->error, Http2Error::kCancel);
+  EXPECT_TRUE(got.empty());
   // A server that doesn't know the end of the time must hear of it.
   ASSERT_TRUE(Send(1000, "a").ok());
   Exchange();

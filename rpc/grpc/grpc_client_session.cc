@@ -400,13 +400,15 @@ void GrpcClientSession::TakeMetadata(Call* call) {
 
 void GrpcClientSession::OnData(Http2Stream* stream, Buffer&& bytes) {
   Call* const call = static_cast<Call*>(stream);
-  if (call->ended) return;
   if (!call->streams()) {
     call->owed += bytes.size();
     if (call->owed >= kGrantPiece) {
+      // A late reply that needs more is never read: it would wait for ever.
+      if (call->ended) return session_.SendReset(call, Http2Error::kCancel);
       session_.Grant(call, std::exchange(call->owed, 0));
     }
   }
+  if (call->ended) return;
   call->cutter.Add(std::move(bytes));
   TakeMessages(call);
 }

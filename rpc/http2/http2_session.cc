@@ -25,7 +25,7 @@ constexpr std::size_t kLeastContinuation = 1024;
 // the network do so now and then.
 constexpr int kMaxWindowChanges = 100;
 
-// A stream that is reset so soon after its begin is young.
+// A peer that resets a stream sooner hasn't waited for an answer.
 constexpr std::int64_t kYoungNs = 10 * kNsPerMs;
 
 // Longer blocks of fields aren't kept to be compared with the next.
@@ -135,24 +135,31 @@ void Http2Session::Terminate(Http2Error error, std::string_view why) {
 void Http2Session::AdmitControlFrame() {
   if (free_control_frames_ > 0) {
     --free_control_frames_;
-    return;
+  } else {
+    CountControlFrame(NowNs());
   }
-  if (control_frames_.Admit(NowNs())) return;
+}
+
+void Http2Session::CountControlFrame(std::int64_t now_ns) {
+  if (control_frames_.Admit(now_ns)) return;
   Terminate(Http2Error::kEnhanceYourCalm,
             "too many frames that are no messages");
 }
 
-// Whether the stream was opened in the latest kYoungNs before a reset, or since
-// then: the time isn't noted for each. A flood of resets opens streams to reset
-// them, while a client whose calls time out may reset thousands at once, that
-// were all opened long ago.
-bool Http2Session::IsYoung(std::int32_t id) {
-  const std::int64_t now = NowNs();
-  if (now - marked_at_ns_ >= kYoungNs) {
-    marked_at_ns_ = now;
-    old_up_to_ = last_opened_;
+// A flood opens streams to reset them. A client whose calls time out may reset
+// thousands at once, too, but it has waited for them: they count as control
+// frames. None is free, or the heads that open streams would pay for it. Where
+// timeouts are shorter than kYoungNs, or resets are read late, other calls have
+// been answered, and each of those pays for a reset.
+void Http2Session::AdmitPeersReset(const Http2Stream& stream) {
+  const std::int64_t now = ReceiveTime();
+  if (now - stream.opened_at_ns_ >= kYoungNs) {
+    CountControlFrame(now);
+  } else if (free_resets_ > 0) {
+    --free_resets_;
+  } else {
+    AdmitReset();
   }
-  return id > old_up_to_;
 }
 
 void Http2Session::AdmitReset() {
@@ -167,6 +174,7 @@ void Http2Session::AdmitReset() {
 bool Http2Session::Receive(Buffer* bytes) {
   paused_ = false;
   need_ = 0;
+  receive_time_ns_ = 0;
   try {
     if (has_preface_ || TakePreface(bytes)) [[likely]] {
       while (!broken() && !paused_ && TakeFrame(bytes)) continue;
@@ -555,6 +563,7 @@ Http2Stream* Http2Session::Accept(std::int32_t id) {
     return nullptr;
   }
   Begin(stream, id);
+  stream->opened_at_ns_ = ReceiveTime();
   ++open_;
   return stream;
 }
@@ -625,7 +634,7 @@ void Http2Session::TakeReset(const Http2FrameHeader& header,
   }
   Http2Stream* const stream = streams_.Find(header.stream);
   if (stream == nullptr || stream->waits_to_open_) return PassOver(header);
-  IsYoung(header.stream) ? AdmitReset() : AdmitControlFrame();
+  AdmitPeersReset(*stream);
   if (terminated_) return;
   stream->remote_end_ = true;
   if (stream->is_closing_) return;
@@ -1198,6 +1207,7 @@ void Http2Session::EndLocal(Http2Stream* stream) {
     // The response is all sent: the rest of the request isn't wanted.
     WriteReset(stream->id_, Http2Error::kNoError);
   }
+  if (free_resets_ < options_.max_concurrent_streams) ++free_resets_;
   CloseLater(stream, Http2Error::kNoError);
 }
 

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/clock.h"
 #include "flare/rpc/http2/hpack.h"
 #include "flare/rpc/http2/http2_frame.h"
 #include "flare/rpc/http2/http2_head.h"
@@ -112,6 +113,7 @@ class Http2Stream {
   std::int64_t send_window_ = 0;
   std::int64_t receive_window_ = 0;
   std::int64_t content_left_ = kUnknown;  // The rest of content-length.
+  std::int64_t opened_at_ns_ = 0;         // By the peer.
   std::size_t padding_ = 0;               // Received, and not granted anew.
   Buffer out_;
   // Short messages lie in blocks that many streams share.
@@ -192,9 +194,9 @@ class Http2Session {
     // Limit of frames that are neither heads nor data of a message, beyond four
     // for each of those. More end the session.
     int max_control_frames_per_second = FloodGuard::kMaxNotices;
-    // ... of streams that break the rules, or that the peer resets as soon as
-    // it has opened them. Later resets, of calls that it has waited for, are
-    // among the former.
+    // ... of streams that break the rules, or that the peer resets within 10 ms
+    // of their begin, beyond one for each that was answered. Later resets, of
+    // calls that it has waited for, are among the former, but none is free.
     int max_resets_per_second = 1000;
   };
 
@@ -414,8 +416,14 @@ class Http2Session {
   void Fail(std::string_view why) noexcept;
   // Too many end the session.
   void AdmitControlFrame();
+  void CountControlFrame(std::int64_t now_ns);
   void AdmitReset();
-  bool IsYoung(std::int32_t id);
+  void AdmitPeersReset(const Http2Stream& stream);
+  // The time of the Receive() at hand.
+  std::int64_t ReceiveTime() {
+    if (receive_time_ns_ == 0) receive_time_ns_ = NowNs();
+    return receive_time_ns_;
+  }
   // Frames of messages, which ask for updates of windows, and for answers to
   // pings.
   void NoteMessageFrame() {
@@ -436,10 +444,10 @@ class Http2Session {
   int free_control_frames_ = 0;  // Exempt frames, see NoteMessageFrame().
   FloodGuard control_frames_;
   FloodGuard resets_;
-  // The last stream that was opened before that time; see IsYoung().
-  std::int32_t old_up_to_ = 0;
-  std::int64_t marked_at_ns_ = 0;
-  FloodGuard window_changes_;  // Each concerns all streams.
+  // For streams that were answered, as many as may be open.
+  std::uint32_t free_resets_ = 0;
+  std::int64_t receive_time_ns_ = 0;  // 0: it wasn't needed yet.
+  FloodGuard window_changes_;         // Each concerns all streams.
 
   Http2StreamTable<Http2Stream> streams_;
   std::size_t open_ = 0;  // Those neither closing nor waiting to open.
