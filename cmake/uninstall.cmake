@@ -15,7 +15,18 @@ foreach(file IN LISTS files)
   list(APPEND folders "${folder}")
 endforeach()
 
-# Only flare's own folders.
+# Only flare's own folders. Some never had a file: "install" makes a folder also
+# where it takes none of the headers.
+foreach(folder IN LISTS folders)
+  if(folder MATCHES "/flare(/|$)")
+    file(GLOB_RECURSE below LIST_DIRECTORIES true "${folder}/*")
+    foreach(path IN LISTS below)
+      if(IS_DIRECTORY "${path}")
+        list(APPEND folders "${path}")
+      endif()
+    endforeach()
+  endif()
+endforeach()
 list(REMOVE_DUPLICATES folders)
 list(SORT folders ORDER DESCENDING)
 foreach(folder IN LISTS folders)
