@@ -71,6 +71,8 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
   virtual void OnMetadata(std::unique_ptr<Metadata> /*metadata*/) {}
   // The call is over without an end: the peer has given it up, or is gone.
   virtual void OnReset(const flare::Status& why) = 0;
+  // ... as the next message is larger than this side takes.
+  virtual void OnTooLarge(const flare::Status& why) { OnReset(why); }
   // For a server: the call isn't served, and nothing of the connection is used
   // any more.
   virtual void Drop() = 0;

@@ -215,12 +215,12 @@ struct StreamServer {
         controller->SetFailed(STATUS_OUT_OF_SERVICE, "as the test says");
         return;
       }
-      static_cast<void>(writer.Write(MakeNumber(1)));
+      static_cast<void>(writer.Write(MakeNumber(1, padding)));
       if (hold) go.Wait();
       writer.Close();
     };
     server.AddService(&service);
-    server.AddProtocols({"flare", "grpc"});
+    server.AddProtocols({"flare", "grpc", "trpc", "baidu-std"});
     server.ListenOn(endpoint);
     EXPECT_TRUE(server.Start()) << server.error().ToString();
   }
@@ -232,6 +232,7 @@ struct StreamServer {
 
   std::atomic<bool> out_of_service{false};
   std::atomic<bool> hold{false};
+  std::atomic<std::size_t> padding{0};  // Bytes, of its messages.
   std::atomic<int> streams{0};
   fiber::Event go;
   FlexibleStreamer service;
@@ -351,6 +352,26 @@ TEST_F(ClientHealthTest, AServerWithLargeRepliesIsWell) {
     }
     EXPECT_EQ(calls, 100) << protocol;
     EXPECT_EQ(failed, 16) << protocol;
+  }
+}
+
+TEST_F(ClientHealthTest, AServerOfStreamsWithLargeMessagesIsWell) {
+  StreamServer plain, large;
+  large.padding = 5000;
+  for (const std::string protocol : {"flare", "grpc", "trpc", "baidu-std"}) {
+    RpcChannel channel(UriOf(protocol, plain, large),
+                       {.maximum_packet_size = 2000,
+                        .override_nslb = "list+rr",
+                        .health = {.first_ejection = std::chrono::hours(1)}});
+    int failed = 0;
+    for (int i = 0; i != 40; ++i) {
+      RpcClientController controller;
+      auto reader =
+          Streamer_SyncStub(&channel).Count(MakeNumber(1), &controller);
+      while (reader.Read()) continue;
+      failed += !reader.status().ok();
+    }
+    EXPECT_EQ(failed, 20) << protocol;
   }
 }
 

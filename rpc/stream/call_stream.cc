@@ -782,6 +782,7 @@ void CallStream::DetachLocked(After* after) {
   after->on_detached = std::move(on_detached_);
   after->ending = {
       .by = ended_by_, .status = status_.code(), .answered = answered_};
+  after->not_answered = std::move(on_answered_);
   after->unused = std::move(on_failed_);
   after->kept = std::move(kept_);
   after->ender = std::exchange(ender_, nullptr);
@@ -851,10 +852,7 @@ void CallStream::Take(Incoming&& message, After* after) {
         EndedBy::kUs, after);
     return;
   }
-  if (!answered_) {
-    answered_ = true;
-    after->on_answered = std::move(on_answered_);
-  }
+  NoteAnswered(after);
   queued_ += cost;
   incoming_held_ +=
       message.bytes.size() + kMemoryPerMessage + std::exchange(parts_held_, 0);
@@ -925,6 +923,17 @@ void CallStream::OnReset(const flare::Status& why) {
   After after;
   {
     ScopedLock guard(lock_);
+    FailLocked(why, EndedBy::kConnection, &after);
+  }
+  Do(&after);
+}
+
+void CallStream::OnTooLarge(const flare::Status& why) {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (input_over_) return;
+    NoteAnswered(&after);  // Though not so that it can be read.
     FailLocked(why, EndedBy::kConnection, &after);
   }
   Do(&after);

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "flare/base/buffer.h"
@@ -97,7 +98,8 @@ class CallStream final : public StreamReceiver,
     // For a client: gets a copy of the server's metadata, and is constant from
     // the end on. May be null.
     std::shared_ptr<Metadata> metadata = nullptr;
-    // For a client: called once, when the first message has come.
+    // For a client: called once, when the first message has come, were it too
+    // large.
     Function<void()> on_answered = {};
     // Called once, when nothing of the connection is needed any more. For a
     // server: by Detach() alone. May be called while on_answered runs.
@@ -216,6 +218,7 @@ class CallStream final : public StreamReceiver,
   void OnEnd(const flare::Status& status) override;
   void OnCredit(std::size_t bytes) override;
   void OnReset(const flare::Status& why) override;
+  void OnTooLarge(const flare::Status& why) override;
   void OnInputLost(const flare::Status& why) override;
   void OnWindow(std::size_t bytes) override;
   void OnMetadata(std::unique_ptr<Metadata> metadata) override;
@@ -238,6 +241,7 @@ class CallStream final : public StreamReceiver,
     Function<void(const flare::Status&)> on_failed;
     flare::Status failure;  // For on_failed.
     Function<void()> on_answered;
+    Function<void()> not_answered;  // Dropped.
     Function<void(const Ending&)> on_detached;
     Ending ending;  // For on_detached.
     Function<void(const flare::Status&)> unused;
@@ -260,6 +264,10 @@ class CallStream final : public StreamReceiver,
   void ChooseCompression();
   Sent TryToSend(OutboundBody* message, bool compressed, bool last,
                  fiber::Event* event);
+  void NoteAnswered(After* after) FLARE_REQUIRES(lock_) {
+    if (std::exchange(answered_, true)) return;
+    after->on_answered = std::move(on_answered_);
+  }
   void Take(Incoming&& message, After* after) FLARE_REQUIRES(lock_);
   bool WaitForRoom(std::int64_t deadline_ns);
   bool WaitForCredit(fiber::Event* event, std::int64_t deadline_ns);

@@ -207,13 +207,17 @@ class BaiduStdStream final : public StreamReceiver {
 
   // The peer broke the rules by `frame`, and is told that the call is over.
   void Break(std::string why, const FrameMeta& frame) {
+    TellReset(frame);
+    OnReset(flare::Status(STATUS_MALFORMED_DATA, std::move(why)));
+  }
+
+  void TellReset(const FrameMeta& frame) {
     if (peer().known) {
       static_cast<void>(Send({.type = FrameMeta::kRst}));
     } else if (frame.source_id != 0) {
       static_cast<void>(output_->WriteSoon(
           StreamFrame({.id = frame.source_id, .type = FrameMeta::kRst})));
     }
-    OnReset(flare::Status(STATUS_MALFORMED_DATA, std::move(why)));
   }
 
   // --- StreamReceiver ---
@@ -232,6 +236,7 @@ class BaiduStdStream final : public StreamReceiver {
     call_->OnMetadata(std::move(metadata));
   }
   void OnReset(const flare::Status& why) override { call_->OnReset(why); }
+  void OnTooLarge(const flare::Status& why) override { call_->OnTooLarge(why); }
   void Drop() override { call_->Drop(); }
   void OnInputLost(const flare::Status& why) override {
     call_->OnInputLost(why);
@@ -240,7 +245,9 @@ class BaiduStdStream final : public StreamReceiver {
  private:
   void TakeData(const FrameMeta& meta, bool too_large, Buffer&& payload) {
     if (too_large || parts_size_ + payload.size() > max_message_) {
-      return Break("a message of the stream is too large", meta);
+      TellReset(meta);
+      return OnTooLarge(flare::Status(STATUS_MALFORMED_DATA,
+                                      "a message of the stream is too large"));
     }
     within_message_ = meta.has_continuation;
     if (within_message_) {

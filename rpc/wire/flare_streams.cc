@@ -351,7 +351,7 @@ bool FlareClientStreams::Take(const RpcMeta& meta, bool too_large,
     }
   }
   if (too_large) {
-    stream->OnReset(TooLarge());
+    stream->OnTooLarge(TooLarge());
   } else if (meta.credit != 0) {
     stream->OnCredit(meta.credit);
   } else if (meta.status != 0) {

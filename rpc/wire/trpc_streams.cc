@@ -350,8 +350,8 @@ bool TrpcClientStreams::Take(std::uint8_t stream_type, std::uint32_t id,
            late_.Admit(NowNs(), &table_);
   }
   if (too_large) {
-    stream->OnReset(flare::Status(STATUS_MALFORMED_DATA,
-                                  "a message of the stream is too large"));
+    stream->OnTooLarge(flare::Status(STATUS_MALFORMED_DATA,
+                                     "a message of the stream is too large"));
   } else if (stream_type == TrpcFrame::kStreamData) {
     stream->OnMessage(TakePayload(response), /*last=*/false);
   } else if (stream_type == TrpcFrame::kStreamFeedback) {
