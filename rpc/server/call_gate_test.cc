@@ -289,14 +289,16 @@ void OfferBursts(SimulatedServer* server, int rounds, int count,
 }
 
 // At half the server's capacity.
+struct Bursts {
+  std::int64_t timeout_ms;
+  int count;
+  std::int64_t period_ms;
+};
+constexpr Bursts kBursts[] = {
+    {10'000, 500, 1000}, {1000, 200, 400}, {1000, 10, 20}, {100, 40, 80}};
+
 TEST(CallGateTest, BurstsAreNotRefusedAfterAStall) {
-  struct Case {
-    std::int64_t timeout_ms;
-    int count;
-    std::int64_t period_ms;
-  };
-  for (const Case& c : {Case{10'000, 500, 1000}, Case{1000, 200, 400},
-                        Case{1000, 10, 20}, Case{100, 40, 80}}) {
+  for (const Bursts& c : kBursts) {
     SimulatedServer server(kMs, c.timeout_ms * kMs);
     const int rounds = static_cast<int>(2 * c.timeout_ms / c.period_ms) + 10;
     OfferBursts(&server, rounds, c.count, c.period_ms);
@@ -310,13 +312,7 @@ TEST(CallGateTest, BurstsAreNotRefusedAfterAStall) {
 }
 
 TEST(CallGateTest, BurstsAreNotRefusedForLongAfterAnOverload) {
-  struct Case {
-    std::int64_t timeout_ms;
-    int count;
-    std::int64_t period_ms;
-  };
-  for (const Case& c : {Case{10'000, 500, 1000}, Case{1000, 200, 400},
-                        Case{1000, 10, 20}, Case{100, 40, 80}}) {
+  for (const Bursts& c : kBursts) {
     SimulatedServer server(kMs, c.timeout_ms * kMs);
     Offer(&server, kMs, 3, 3 * c.timeout_ms * kMs);
     EXPECT_GT(server.counts().refused, 0);
