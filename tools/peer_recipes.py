@@ -186,14 +186,13 @@ def write_proto(path, source):
 
 
 class GrpcPeer(SourcePeer):
-  """An echo server, a load generator, a benchmark of streams and both ends of
-  the interoperability cases, with gRPC from Debian's packages."""
+  """An echo server, a load generator and a benchmark of streams, with gRPC from
+  Debian's packages."""
 
   PACKAGES = ["libgrpc++-dev", "protobuf-compiler-grpc", "libprotobuf-dev",
               "protobuf-compiler", "libgflags-dev", "libjemalloc-dev", "g++"]
   PROTOS = ["example/rpc/echo_service.proto",
-            "benchmark/streams/stream_service.proto",
-            "example/grpc/testing.proto"]
+            "benchmark/streams/stream_service.proto"]
   # From our tree: how the load generator counts and reports.
   SHARED = ["base/clock.cc", "base/histogram.cc", "base/string.cc",
             "example/rpc/call_recorder.cc", "example/rpc/report*.cc",
@@ -201,7 +200,7 @@ class GrpcPeer(SourcePeer):
 
   def __init__(self):
     super().__init__("grpc_echo_server.cc", "grpc_echo_client.cc",
-                     "grpc_interop.cc", "grpc_streams.cc")
+                     "grpc_streams.cc")
 
   def shared(self):
     return sorted(path for pattern in self.SHARED
@@ -233,11 +232,9 @@ class GrpcPeer(SourcePeer):
            f"--grpc_out={work}", f"--plugin=protoc-gen-grpc={plugin}",
            *self.PROTOS], env=environment)
       echo = glob.glob(f"{work}/example/rpc/*.cc")
-      interop = glob.glob(f"{work}/example/grpc/*.cc")
       streams = glob.glob(f"{work}/benchmark/streams/*.cc")
       for name, sources in (("grpc_echo_server", echo),
                             ("grpc_echo_client", [*echo, *self.shared()]),
-                            ("grpc_interop", interop),
                             ("grpc_streams", streams)):
         os.makedirs(f"{root}/programs", exist_ok=True)
         run([tool("g++"), "-std=c++20", "-O2", "-DNDEBUG", "-pthread",

@@ -1,12 +1,12 @@
 // gRPC C++ at either end of gRPC's interoperability cases, as far as they need
-// no credentials. Serves and calls TestService of example/grpc; compiled by
-// tools/peers. docs/testing.md has the commands.
+// no credentials: serves and calls TestService. docs/testing.md has the
+// commands.
 //
-//   grpc_interop --serve --port=10000
-//   grpc_interop --port=10000 --test_case=empty_unary,large_unary
+//   grpc_cpp_interop --serve --port=10000
+//   grpc_cpp_interop --port=10000 --test_case=empty_unary,large_unary
 //
-// As a client: a line for each case, and exit status 1 if one has failed.
-// Without --test_case all run.
+// As a server: prints its port. As a client: a line for each case, and exit
+// status 1 if one has failed. Without --test_case all run.
 
 #include <gflags/gflags.h>
 
@@ -20,12 +20,12 @@
 #include <string>
 #include <vector>
 
-#include "example/grpc/testing.grpc.pb.h"
+#include "example/grpc/grpc_cpp/testing.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 
 DEFINE_bool(serve, false, "be the server");
 DEFINE_string(host, "127.0.0.1", "address of the server");
-DEFINE_int32(port, 10000, "its port");
+DEFINE_int32(port, 10000, "its port; 0 in a server: any");
 DEFINE_string(test_case, "", "cases, separated by commas; empty: all");
 
 // gRPC's own tests ask for these, too: there is no other way to see how a
@@ -169,11 +169,14 @@ class TestService final : public pb::TestService::Service {
 int Serve() {
   TestService service;
   grpc::ServerBuilder builder;
+  int port = 0;
   builder.AddListeningPort(FLAGS_host + ":" + std::to_string(FLAGS_port),
-                           grpc::InsecureServerCredentials());
+                           grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   const auto server = builder.BuildAndStart();
   if (server == nullptr) return 2;
+  std::printf("%d\n", port);
+  std::fflush(stdout);
   server->Wait();
   return 0;
 }
