@@ -589,12 +589,19 @@ bool CallStream::ReadyToWrite() {
 // --------------------------------------------------------------------------
 
 void CallStream::CloseReading() {
+  // Called by the reader, or when there is none any more.
+  for (; at_ != batch_.size(); ++at_) {
+    consumed_ += Cost(batch_[at_].bytes.size());
+  }
+  std::vector<Incoming> unread;
+  unread.swap(batch_);
+  at_ = 0;
   After after;
   {
     ScopedLock guard(lock_);
     reading_closed_ = true;
-    // Called by the reader, or when there is none any more.
-    owed_ += parts_.size();
+    batch_held_ = 0;
+    owed_ += parts_.size() + std::exchange(consumed_, 0);
     DropUnread(&after);
     for (const Incoming& message : after.dropped) {
       owed_ += Cost(message.bytes.size());

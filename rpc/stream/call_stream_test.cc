@@ -31,24 +31,27 @@ constexpr std::int64_t kStallNs = 10'000'000'000;
 constexpr std::size_t kWindow = 1000;
 constexpr int kSchedules = 100;
 
-// Counts sent messages.
+// Counts messages, ends and credit.
 class CountingWire final : public StreamWire {
  public:
   struct Sent {
     std::size_t messages = 0;
+    int lasts = 0;
     int ends = 0;
     int resets = 0;
+    std::size_t credit = 0;
   };
   explicit CountingWire(Sent* sent) : sent_(sent) {}
 
   bool Begin(RefPtr<StreamReceiver>) override { return true; }
-  bool SendMessage(OutboundBody&&, bool) override {
+  bool SendMessage(OutboundBody&&, bool last) override {
     ++sent_->messages;
+    sent_->lasts += last ? 1 : 0;
     return true;
   }
   bool SendEnd(const flare::Status&) override { return ++sent_->ends, true; }
   void SendReset(const flare::Status&) override { ++sent_->resets; }
-  void SendCredit(std::size_t) override {}
+  void SendCredit(std::size_t bytes) override { sent_->credit += bytes; }
   bool has_credits() const override { return true; }
   std::size_t message_cost() const override { return 0; }
   void HoldInput() override {}
@@ -180,6 +183,52 @@ TEST(CallStream, AWritesOwnExpirationLeavesTheCallAlone) {
     EXPECT_TRUE(stream.Write(1));
     EXPECT_EQ(stream.sent().resets, 0);
   });
+}
+
+// --------------------------------------------------------------------------
+
+// A server's stream whose client sends.
+class IncomingStream {
+ public:
+  explicit IncomingStream(StreamOutput* counter = nullptr)
+      : stream_(CallStream::Create({.is_server = true,
+                                    .receive_window = kWindow,
+                                    .counter = counter})) {
+    EXPECT_TRUE(stream_->Start(std::make_unique<CountingWire>(&sent_), {}));
+  }
+  ~IncomingStream() { stream_->Detach(); }
+
+  void Come(std::size_t size, int times) {
+    for (int i = 0; i != times; ++i) {
+      stream_->OnMessage(CreateBufferSlow(std::string(size, 'x')),
+                         /*last=*/false);
+    }
+  }
+  void Read() {
+    Buffer message;
+    StreamError error;
+    EXPECT_TRUE(stream_->Read(&message, CallStream::kNever, &error));
+  }
+  CallStream* get() { return stream_.Get(); }
+  const CountingWire::Sent& sent() const { return sent_; }
+
+ private:
+  CountingWire::Sent sent_;
+  const RefPtr<CallStream> stream_;
+};
+
+// A client whose window is full may write on when nobody reads any more: also
+// for messages that the reader has fetched with the one that it took.
+TEST(CallStream, AReaderThatClosesGrantsAllThatItHasNotRead) {
+  IncomingStream stream;
+  stream.Come(kWindow / 10, 10);
+  stream.Read();
+  EXPECT_EQ(stream.sent().credit, 0u);
+  stream.get()->CloseReading();
+  EXPECT_GE(stream.sent().credit, kWindow);
+  const std::size_t before = stream.sent().credit;
+  stream.Come(kWindow, 5);
+  EXPECT_GE(stream.sent().credit - before, 5 * kWindow);
 }
 
 }  // namespace
