@@ -506,6 +506,10 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
       return Sent::kLater;
     }
     credit_ -= static_cast<std::int64_t>(Cost(message->size()));
+    // While requests may come only the end of the method ends the call: no wire
+    // would tell its reader of anything after the outcome.
+    writing_closed_ = last && is_server_ && !input_over_;
+    last = last && !writing_closed_;
     if (is_server_) {
       if (!std::exchange(sent_, true)) {
         PutMetadata(StreamWire::MetadataPlace::kInitial);

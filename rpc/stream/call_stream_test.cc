@@ -231,5 +231,22 @@ TEST(CallStream, AReaderThatClosesGrantsAllThatItHasNotRead) {
   EXPECT_GE(stream.sent().credit - before, 5 * kWindow);
 }
 
+// The reader may wait for more, of which no wire would tell it.
+TEST(CallStream, ALastMessageIsTheOutcomeOnceTheRequestsAreOver) {
+  for (const bool requests_are_over : {false, true}) {
+    IncomingStream stream;
+    if (requests_are_over) stream.get()->OnEnd(flare::Status());
+    EXPECT_TRUE(stream.get()->Write(CreateBufferSlow("m"), /*last=*/true,
+                                    CallStream::kNever));
+    EXPECT_EQ(stream.sent().lasts, requests_are_over ? 1 : 0);
+    EXPECT_FALSE(stream.get()->Write(CreateBufferSlow("m"), /*last=*/false,
+                                     CallStream::kNever));
+    EXPECT_EQ(stream.sent().ends, 0);
+    stream.get()->Finish(flare::Status());
+    EXPECT_EQ(stream.sent().ends, requests_are_over ? 0 : 1);
+    EXPECT_EQ(stream.sent().messages, 1u);
+  }
+}
+
 }  // namespace
 }  // namespace flare::rpc

@@ -221,6 +221,38 @@ TEST_P(StreamCallsTest, BothStream) {
   });
 }
 
+// The method goes on, and learns of all that its client does.
+TEST_P(StreamCallsTest, AMethodMayReadOnBehindItsLastMessage) {
+  fiber::Event ended;
+  StreamError error_of_method{};
+  std::vector<int> read;
+  service_.on_chat = [&](TestedService::Call call) {
+    StreamMessage message;
+    StreamError error;
+    EXPECT_TRUE(call.stream->ReadMessage(&message, kNever, &error));
+    EXPECT_TRUE(call.stream->WriteMessage(message, /*last=*/true, kNever));
+    const std::int64_t deadline_ns = NowNs() + 10 * kNsPerSecond;
+    while (call.stream->ReadMessage(&message, deadline_ns, &error)) {
+      read.push_back(message.number());
+    }
+    error_of_method = error;
+    ended.Set();
+  };
+  OnFiber([&] {
+    auto stream = Open("Chat");
+    StreamMessage message;
+    StreamError error;
+    EXPECT_TRUE(stream->WriteMessage(Numbered(1), false, kNever));
+    EXPECT_TRUE(stream->ReadMessage(&message, kNever, &error));
+    EXPECT_TRUE(stream->WriteMessage(Numbered(2), true, kNever));
+    EXPECT_EQ(ReadAll(stream.Get(), &error), std::vector<int>{});
+    EXPECT_EQ(error, StreamError::EndOfStream);
+    ended.Wait();
+  });
+  EXPECT_EQ(read, std::vector<int>{2});
+  EXPECT_EQ(error_of_method, StreamError::EndOfStream);
+}
+
 TEST_P(StreamCallsTest, MoreThanAWindowIsHeldBack) {
   fiber::Event go;
   service_.on_chat = [&](TestedService::Call call) {
