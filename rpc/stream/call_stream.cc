@@ -32,6 +32,7 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/string.h"
@@ -54,12 +55,20 @@ constexpr std::int64_t kMaxStallNs = 10'000'000'000;
 // Messages that wait to be read, however little they count for.
 constexpr std::size_t kMaxQueued = 1 << 17;
 
+// Messages up to this size are copied when they queue behind so many others.
+constexpr std::size_t kSmallMessage = 512;
+constexpr std::size_t kFewQueued = 16;
+
 // Memory of messages that wait to be read, though nothing holds the peer, as
 // somebody waits for credit. More than the kernel keeps for it.
 constexpr std::size_t kMaxUnread = 64 << 20;
 
 // About the memory of a message beside its bytes, or of a part.
 constexpr std::size_t kMemoryPerMessage = 128;
+
+// Memory of the parts of a message beyond twice their bytes. With more they are
+// put together.
+constexpr std::size_t kSparseParts = 64 << 10;
 
 // Memory is counted in units of this: few messages change the count.
 constexpr std::size_t kCountedStep = 4 << 10;
@@ -839,6 +848,11 @@ void CallStream::OnPart(Buffer&& part) {
   }
   parts_held_ += part.size() + kMemoryPerMessage;
   parts_.Append(std::move(part));
+  // Small parts hold much more memory than they have bytes.
+  if (parts_held_ > 2 * parts_.size() + kSparseParts) [[unlikely]] {
+    parts_.CompactIfSparse();
+    parts_held_ = parts_.size() + kMemoryPerMessage;
+  }
   CountUnread();
 }
 
@@ -864,6 +878,13 @@ void CallStream::Take(Incoming&& message, After* after) {
     return;
   }
   NoteAnswered(after);
+  // A slice keeps the block of input that it lies in, of which the rest may be
+  // anything.
+  if (incoming_.size() >= kFewQueued && message.bytes.size() <= kSmallMessage) {
+    BufferBuilder copy;
+    for (const std::string_view piece : message.bytes) copy.Append(piece);
+    message.bytes = copy.DestructiveGet();
+  }
   queued_ += cost;
   incoming_held_ +=
       message.bytes.size() + kMemoryPerMessage + std::exchange(parts_held_, 0);

@@ -248,5 +248,51 @@ TEST(CallStream, ALastMessageIsTheOutcomeOnceTheRequestsAreOver) {
   }
 }
 
+class Counter final : public StreamOutput {
+ public:
+  bool WriteSoon(Buffer&&) override { return true; }
+  void Abort(const flare::Status&) override {}
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+  void CountHeld(std::size_t before, std::size_t after) override {
+    held += after - before;
+  }
+
+  std::size_t held = 0;
+};
+
+TEST(CallStream, SmallPartsArePutTogether) {
+  constexpr std::size_t kParts = 100'000;
+  Counter counter;
+  IncomingStream stream(&counter);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i != kParts; ++i) {
+    static constexpr char kByte = 'x';
+    ++kept;
+    stream.get()->OnPart(MakeReferencingBuffer(&kByte, 1, [&kept] { --kept; }));
+    ASSERT_LT(kept, 4000u);
+    ASSERT_LT(counter.held, 512u << 10);
+  }
+  stream.Come(1, 1);
+  Buffer message;
+  StreamError error;
+  ASSERT_TRUE(stream.get()->Read(&message, CallStream::kNever, &error));
+  EXPECT_EQ(message.size(), kParts + 1);
+}
+
+// Else each would keep a block of input.
+TEST(CallStream, SmallMessagesThatWaitAreCopied) {
+  static constexpr char kBytes[100] = {};
+  IncomingStream stream;
+  std::size_t kept = 0;
+  for (int i = 0; i != 1000; ++i) {
+    ++kept;
+    stream.get()->OnMessage(
+        MakeReferencingBuffer(kBytes, 1, [&kept] { --kept; }), /*last=*/false);
+  }
+  EXPECT_LT(kept, 20u);
+  for (int i = 0; i != 1000; ++i) stream.Read();
+}
+
 }  // namespace
 }  // namespace flare::rpc
