@@ -140,16 +140,18 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   // The stream may end at once, and with it its use of the connection.
   const Use use(connection);
   const bool started = stream->Start(std::move(wire), connection->output());
-  // The server ends the connection, and knows nothing of the call. If it does
-  // so from here on the connection waits for the stream, which it finds in its
-  // table behind refusing calls.
-  const bool ended =
-      silent && connection->calls().closed() && connection->established();
-  if (started && !ended) {
+  // The server ends the connection, or has no number for a further stream, and
+  // knows nothing of the call. If it ends it from here on the connection waits
+  // for the stream, which it finds in its table behind refusing calls.
+  const bool refused = !started || (silent && connection->calls().closed());
+  if (!refused) {
     *begun = Begun::kYes;
     return stream;
   }
-  if (ended) *begun = Begun::kNotHere;
+  if (connection->established()) {
+    *begun = Begun::kNotHere;
+    connection->Retire();
+  }
   flare::Status why = connection->close_reason();
   if (why.ok()) {
     why = flare::Status(STATUS_OUT_OF_SERVICE,

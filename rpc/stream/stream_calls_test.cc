@@ -1,4 +1,5 @@
 // Streaming calls from end to end, by both of our sides.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -6,20 +7,25 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/client_protocol.h"
 #include "flare/rpc/open_stream.h"
+#include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/stream/call_stream.h"
+#include "flare/rpc/stream_wire.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/rpc_fixture.h"
 #include "gtest/gtest.h"
@@ -461,6 +467,80 @@ INSTANTIATE_TEST_SUITE_P(, StreamCallsTest,
                            std::erase(name, '-');
                            return name;
                          });
+
+// --------------------------------------------------------------------------
+
+// Its connection has no number for another one.
+class NoWire final : public StreamWire {
+ public:
+  bool Begin(RefPtr<StreamReceiver>) override { return false; }
+  bool SendMessage(OutboundBody&&, bool) override { return false; }
+  bool SendEnd(const flare::Status&) override { return false; }
+  void SendReset(const flare::Status&) override {}
+  void SendCredit(std::size_t) override {}
+  bool has_credits() const override { return true; }
+  void HoldInput() override {}
+  void ReleaseInput() override {}
+};
+
+// Takes one stream on each connection.
+class OneStreamClient final : public ClientProtocol {
+ public:
+  explicit OneStreamClient(std::unique_ptr<ClientProtocol> inner)
+      : inner_(std::move(inner)) {}
+
+  std::string_view name() const override { return "one-stream"; }
+  ProtocolTraits traits() const override { return inner_->traits(); }
+  PayloadFormat format() const override { return inner_->format(); }
+  void SetOutput(StreamOutput* output) override { inner_->SetOutput(output); }
+  flare::Status Write(OutboundRequest&& request,
+                      BufferBuilder* out) const override {
+    return inner_->Write(std::move(request), out);
+  }
+  CutResult Cut(Buffer& in, InboundResponse* response, std::size_t* need,
+                std::string* error) override {
+    return inner_->Cut(in, response, need, error);
+  }
+  ParseResult Parse(InboundResponse* response) const override {
+    return inner_->Parse(response);
+  }
+  bool has_streams() const override { return true; }
+  bool streams_can_share() const override { return true; }
+  bool HasOpenStreams() const override { return inner_->HasOpenStreams(); }
+  std::unique_ptr<StreamWire> OpenStream(const ClientStreamOpening& opening,
+                                         StreamOutput* output) override {
+    if (had_one_.exchange(true)) return std::make_unique<NoWire>();
+    return inner_->OpenStream(opening, output);
+  }
+  void OnClosed(const flare::Status& why) override { inner_->OnClosed(why); }
+
+ private:
+  const std::unique_ptr<ClientProtocol> inner_;
+  std::atomic<bool> had_one_{false};
+};
+
+using FullConnectionTest = StreamCallsTest;
+
+TEST_P(FullConnectionTest, StreamsGoToAnotherOne) {
+  RegisterClientProtocol(
+      "one-stream", [](const Limits& limits, std::string_view host) {
+        return std::make_unique<OneStreamClient>(
+            std::move(NewClientProtocol(GetParam(), limits, host)).value());
+      });
+  ASSERT_TRUE(channel_.Open("one-stream://" + server_->endpoint().ToString(),
+                            {.max_connections_per_server = 1}));
+  OnFiber([&] {
+    for (int i = 0; i != 5; ++i) {
+      const StreamMessage request = Numbered(3);
+      auto stream = Open("Download", nullptr, &request);
+      StreamError error;
+      EXPECT_EQ(ReadAll(stream.Get(), &error), UpTo(3));
+      EXPECT_EQ(error, StreamError::EndOfStream) << stream->status().ToString();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Grpc, FullConnectionTest, ::testing::Values("grpc"));
 
 }  // namespace
 }  // namespace flare::rpc::testing
