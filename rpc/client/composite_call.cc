@@ -51,7 +51,6 @@ flare::Status CompositeCall::CheckHasMessages() const {
 void CompositeCall::Prepare(RpcClientController* part) const {
   part->TakeWishesOf(*ours_);
   if (deadline_ns_) part->SetDeadline(*deadline_ns_);
-  part->compression_ = ours_->compression_;
   part->max_attempts_ = ours_->max_attempts_;
   part->accept_raw_response_ = ours_->accept_raw_response_;
   if (ours_->has_request_raw_bytes_) {
@@ -59,10 +58,6 @@ void CompositeCall::Prepare(RpcClientController* part) const {
   }
   if (ours_->bytes_ == nullptr) return;
   part->SetRequestAttachment(ours_->GetRequestAttachment());
-  const std::uint64_t* const key = ours_->balancing_key();
-  if (key == nullptr) return;
-  part->ForBytes().balancing_key = *key;
-  part->ForBytes().has_balancing_key = true;
 }
 
 void CompositeCall::FailPart(RpcClientController* part,

@@ -199,8 +199,11 @@ void RpcClientController::TakeWishesOf(const RpcClientController& other) {
   wait_for_ready_ = other.wait_for_ready_;
   wait_for_ready_set_ = other.wait_for_ready_set_;
   inherits_context_ = other.inherits_context_;
+  compression_ = other.compression_;
   if (other.bytes_ == nullptr) return;
-  ForBytes().request_metadata = other.bytes_->request_metadata;
+  ForBytes().balancing_key = other.bytes_->balancing_key;
+  bytes_->has_balancing_key = other.bytes_->has_balancing_key;
+  bytes_->request_metadata = other.bytes_->request_metadata;
   bytes_->metadata_error = other.bytes_->metadata_error;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/compression.h"
 #include "flare/fiber/event.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rpc_channel.h"
@@ -164,8 +165,8 @@ class FunctionClientInterceptor : public ClientInterceptor {
 class ClientStreamInterceptorTest : public StreamerTest {
  protected:
   // Runs `code` around the calls of stub_, and sets ended_ behind it.
-  void Intercept(
-      std::function<void(ClientInterceptedCall&, ClientNext&)> code) {
+  void Intercept(std::function<void(ClientInterceptedCall&, ClientNext&)> code,
+                 const std::string& protocol = "flare") {
     auto interceptor = std::make_shared<FunctionClientInterceptor>(
         [this, code](ClientInterceptedCall& call, ClientNext& next) {
           const struct AtEnd {
@@ -174,7 +175,7 @@ class ClientStreamInterceptorTest : public StreamerTest {
           } at_end{&ended_};
           code(call, next);
         });
-    ASSERT_TRUE(channel_.Open("flare://" + server_->endpoint().ToString(),
+    ASSERT_TRUE(channel_.Open(protocol + "://" + server_->endpoint().ToString(),
                               {.interceptors = {std::move(interceptor)}}));
   }
 
@@ -238,6 +239,34 @@ TEST_F(ClientStreamInterceptorTest, SeesTheRequestAndTheFailure) {
   auto reader = stub_.Count(MakeNumber(4), &controller_);
   EXPECT_FALSE(reader.Read());
   EXPECT_EQ(controller_.ErrorCode(), 1001);
+  ended_.Wait();
+}
+
+// The caller's wishes hold for the call that is made.
+TEST_F(ClientStreamInterceptorTest, LeavesTheCallersCompressionAndKey) {
+  bool compressed = false;
+  service_.on_echo = [&](StreamReader<Number> reader,
+                         StreamWriter<Number> writer, RpcServerController*) {
+    for (const Number& number : reader) {
+      compressed = reader.compressed();
+      EXPECT_TRUE(writer.Write(number));
+    }
+    writer.Close();
+  };
+  bool has_key = false;
+  Intercept(
+      [&](ClientInterceptedCall& call, ClientNext& next) {
+        has_key = call.controller().balancing_key() != nullptr;
+        next.Run();
+      },
+      "grpc");
+  controller_.SetCompressionAlgorithm(CompressionAlgorithm::kGzip);
+  controller_.SetBalancingKey("a user");
+  auto [reader, writer] = stub_.Echo(&controller_);
+  EXPECT_TRUE(writer.WriteLast(MakeNumber(1, 10'000)));
+  while (reader.Read()) continue;
+  EXPECT_TRUE(compressed);
+  EXPECT_TRUE(has_key);
   ended_.Wait();
 }
 
