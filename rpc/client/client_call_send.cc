@@ -20,6 +20,16 @@ namespace {
 constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
 constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
+// Bytes that wait to be sent: no further requests are taken then.
+constexpr std::size_t kMaxOutput = std::size_t{64} << 20;
+
+io::WriteResult SendOn(ClientConnection* connection, Buffer* bytes) {
+  if (connection->output()->BufferedOutput() >= kMaxOutput) [[unlikely]] {
+    return io::WriteResult::kOverLimit;
+  }
+  return connection->Send(std::move(*bytes));
+}
+
 }  // namespace
 
 bool ClientCall::WaitsForReady() const {
@@ -113,10 +123,8 @@ void ClientCall::FailUnsent(flare::Status why) {
 }
 
 flare::Status ClientCall::Send(Buffer bytes) {
-  if (connection_->Send(std::move(bytes)) == io::WriteResult::kOverLimit)
-      [[unlikely]] {
-    // Nothing was taken, so it isn't moved from.
-    return SendWithRoom(std::move(bytes));  // NOLINT(bugprone-use-after-move)
+  if (SendOn(connection_, &bytes) == io::WriteResult::kOverLimit) [[unlikely]] {
+    return SendWithRoom(std::move(bytes));  // Nothing was taken.
   }
   return {};  // Queued; or closed, and the closing ends the call.
 }
@@ -141,8 +149,7 @@ flare::Status ClientCall::SendWithRoom(Buffer bytes) {
         return TimeoutStatus();
     }
     const std::int64_t now = NowNs();
-    // NOLINTNEXTLINE(bugprone-use-after-move): nothing was taken.
-    if (connection_->Send(std::move(bytes)) != io::WriteResult::kOverLimit) {
+    if (SendOn(connection_, &bytes) != io::WriteResult::kOverLimit) {
       controller_->sent_ns_ = now;
       return {};  // As in Send.
     }
@@ -157,8 +164,11 @@ ClientCall::WaitEnd ClientCall::WaitForRoom() {
     if (now >= deadline_ns_) return WaitEnd::kTimedOut;
     const auto result =
         connection_->WaitWritable(std::min(deadline_ns_, now + slice));
-    if (OtherHasLetGo()) return WaitEnd::kEnded;
-    if (result != io::RoomResult::kTimedOut) return WaitEnd::kRoom;
+    // The closing ends the call.
+    if (OtherHasLetGo() || result == io::RoomResult::kClosed) {
+      return WaitEnd::kEnded;
+    }
+    if (result == io::RoomResult::kRoom) return WaitEnd::kRoom;
   }
 }
 

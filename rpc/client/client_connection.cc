@@ -57,6 +57,9 @@ io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
   // The protocol refuses larger packets by their announced size; this is for
   // those that announce nothing (endless header lines), so it may be generous.
   options.max_input = max_packet_size + 65536;
+  // Calls look themselves (ClientCall::Send). Frames of streams have no second
+  // chance: a credit or an end that is lost leaves the server waiting.
+  options.refuse_writes = false;
   return options;
 }
 

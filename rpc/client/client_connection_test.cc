@@ -12,7 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/io/back_pressure.h"
+#include "flare/io/stream_connection.h"
+#include "flare/rpc/client/peer_connections.h"
+#include "flare/rpc/connection_kind.h"
 #include "flare/rpc/testing/raw_server_fixture.h"
 #include "gtest/gtest.h"
 
@@ -124,6 +129,25 @@ TEST_F(ClientConnectionTest, AServerThatNeverAnsweredMayExpectTls) {
         << text;
     serving.join();
   }
+}
+
+// A credit or an end that is lost would leave the server waiting.
+TEST_F(ClientConnectionTest, FramesOfStreamsGoWhereRequestsWait) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
+                                         ConnectionKind::kMultiplexed);
+  ASSERT_TRUE(acquired);
+  ClientConnection* const connection = *acquired;
+  // More than the kernel takes, too.
+  const std::string much(80 << 20, 'x');
+  EXPECT_EQ(connection->Send(CreateBufferSlow(much)), io::WriteResult::kOk);
+  EXPECT_TRUE(connection->WriteSoon(CreateBufferSlow("a credit")));
+  peer->Close();
+  EXPECT_EQ(connection->WaitWritable(kNoDeadline), io::RoomResult::kClosed);
+  EXPECT_FALSE(connection->WriteSoon(CreateBufferSlow("a credit")));
+  connection->Release(/*clean=*/false);
 }
 
 // A connection that has brought replies is replaced at once when it breaks.
