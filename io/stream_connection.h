@@ -265,6 +265,12 @@ class StreamConnection final : public Descriptor {
                     last_sent_ns_.load(std::memory_order_relaxed));
   }
 
+  // When bytes were last received, likewise.
+  std::int64_t last_received_ns() const noexcept {
+    // relaxed: a timestamp on its own.
+    return last_received_ns_.load(std::memory_order_relaxed);
+  }
+
   const Endpoint& remote_endpoint() const noexcept { return remote_; }
   // Returns the identity of the peer, by its certificate. Null: a plain
   // connection, or the peer has shown none. From OnConnected(), or the first

@@ -116,6 +116,10 @@ class ClientProtocol {
   // As ServerProtocol::Parse.
   virtual ParseResult Parse(InboundResponse* response) const = 0;
 
+  // Asks the server for a sign of life, which comes as input. False: the
+  // protocol has no such question. Any thread; doesn't block.
+  virtual bool Ping() { return false; }
+
   // Nobody waits any more for the reply to a request that Write() has taken.
   // Any thread; doesn't block.
   virtual void Abandon(std::uint64_t /*correlation_id*/) {}

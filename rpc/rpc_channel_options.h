@@ -89,6 +89,12 @@ struct RpcChannelOptions {
   // A connection without traffic for so long is closed. 0: it never is.
   // --flare_rpc_client_connection_max_idle
   std::optional<std::chrono::nanoseconds> connection_max_idle = {};
+  // A server on whose connection calls wait, and nothing was sent or received
+  // for so long, is asked whether it is there, over protocols that have a
+  // question for that: `grpc`, by a PING of HTTP/2. If nothing comes for as
+  // long again the connection breaks. 0: it isn't asked. The kernel asks in any
+  // case (docs/flags.md), but that ends at a proxy between the two.
+  std::chrono::nanoseconds keep_alive{0};
   // How "tls+..." channels check servers, and their own certificate
   // (docs/security.md). Nothing: the defaults, the roots of the system. With
   // other URIs it is an error.

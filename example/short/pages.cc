@@ -85,6 +85,12 @@ int CallGrpc(const demo::Text& request, const std::string& token) {
   return 0;
 }
 
+bool AskSilentServers() {
+  flare::RpcChannel channel("grpc://10.0.0.1:50051",
+                            {.keep_alive = std::chrono::seconds(30)});
+  return channel.status().ok();
+}
+
 // docs/fiber_rules.md
 
 fiber::FiberLocal<std::string> user;  // static, or as long-lived

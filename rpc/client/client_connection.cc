@@ -233,6 +233,20 @@ void ClientConnection::OnTimeout(std::int64_t sent_ns) {
   stream_->Close(flare::Status(EPROTO, "it is stuck within a message"));
 }
 
+void ClientConnection::KeepAlive(std::int64_t now_ns) {
+  const std::int64_t patience = ToNs(settings().keep_alive);
+  if (asked_at_ns_ > stream_->last_received_ns()) {
+    if (now_ns - asked_at_ns_ < patience) return;
+    return stream_->Close(flare::Status(
+        ETIMEDOUT, "keep-alive: nothing has come for " +
+                       std::to_string(patience / kNsPerMs) +
+                       " ms since the server was asked whether it is there"));
+  }
+  asked_at_ns_ = 0;
+  if (now_ns - last_activity_ns() < patience) return;
+  if (protocol_->Ping()) asked_at_ns_ = now_ns;
+}
+
 void ClientConnection::CloseIfThrough() {
   // seq_cst: behind the store in CallTable::TakeFrom; pairs with the store in
   // Dispatch [UC5].

@@ -186,6 +186,11 @@ class ClientConnection final : public io::StreamHandler,
   // get it. Any thread; doesn't block.
   void OnTimeout(std::int64_t sent_ns);
 
+  // Asks a server that was silent for the settings' keep_alive at `now_ns`, and
+  // closes the connection if it hasn't said anything for as long again. For a
+  // user that calls it now and then, from one thread at a time; doesn't block.
+  void KeepAlive(std::int64_t now_ns);
+
   // A call or stream has ended otherwise than by a response: closes the
   // connection if the server takes no more calls on it and none is left. For a
   // user. Any thread; doesn't block.
@@ -253,6 +258,7 @@ class ClientConnection final : public io::StreamHandler,
 
   std::chrono::milliseconds connect_timeout_{0};
   InputHold hold_;
+  std::int64_t asked_at_ns_ = 0;  // By KeepAlive(); 0: nothing is owed.
 
   // For the stream's callbacks, which exclude each other.
   InboundResponse* incoming_ = nullptr;  // The response that Cut fills in next.

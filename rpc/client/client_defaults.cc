@@ -33,6 +33,8 @@ flare::Status CheckOptions(const RpcChannelOptions& options) {
                    "positive"),
         CheckLeast(options.connection_max_idle, nanoseconds(0),
                    "connection_max_idle", "0 (for ever) or more"),
+        CheckLeast(std::optional(options.keep_alive), nanoseconds(0),
+                   "keep_alive", "0 (never) or more"),
         CheckLeast(options.name_update_interval, nanoseconds(1),
                    "name_update_interval", "positive"),
         CheckLeast(options.max_connections_per_server, std::size_t{1},
@@ -77,7 +79,8 @@ ClientSettings FillDefaults(const RpcChannelOptions& options) {
           .connect_timeout =
               options.connect_timeout.value_or(flags.connect_timeout),
           .max_idle =
-              options.connection_max_idle.value_or(flags.connection_max_idle)}};
+              options.connection_max_idle.value_or(flags.connection_max_idle),
+          .keep_alive = options.keep_alive}};
 }
 
 }  // namespace flare::rpc

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -16,7 +17,9 @@
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -163,6 +166,50 @@ TEST_F(ClientGrpcTest, NoCallFailsWhenAServerStops) {
   ShutdownClientSide();
   other.Stop();
   EXPECT_EQ(other.Join(), 0u);
+}
+
+// Frames of HTTP/2.
+constexpr std::string_view kSettings("\0\0\0\4\0\0\0\0\0", 9);
+constexpr std::string_view kPing("\0\0\x8\6\0\0\0\0\0", 9);
+constexpr std::string_view kPong(
+    "\0\0\x8\6\1\0\0\0\0"
+    "12345678",
+    17);
+
+TEST_F(ClientGrpcTest, ASilentServerIsAskedAndGivenUp) {
+  RawServer silent;
+  RpcChannel channel(
+      "grpc://" + silent.endpoint().ToString(),
+      RpcChannel::Options{.keep_alive = std::chrono::milliseconds(50)});
+  TestedCall call;
+  call.controller.SetTimeout(std::chrono::seconds(60));
+  call.Start(&channel);
+  auto peer = silent.Accept();
+  peer->Send(kSettings);
+  EXPECT_EQ(call.Await(), STATUS_IO_ERROR);
+  EXPECT_THAT(call.controller.ErrorText(),
+              ::testing::HasSubstr("keep-alive: nothing has come for 50 ms"));
+  // By a question, with which it ends.
+  const std::string got = peer->ReadAll();
+  EXPECT_EQ(got.rfind(kPing) + kPing.size() + 8, got.size());
+}
+
+TEST_F(ClientGrpcTest, AServerThatAnswersMayBeSlow) {
+  RawServer slow;
+  RpcChannel channel(
+      "grpc://" + slow.endpoint().ToString(),
+      RpcChannel::Options{.keep_alive = std::chrono::seconds(1)});
+  TestedCall call;
+  call.controller.SetTimeout(std::chrono::seconds(60));
+  call.Start(&channel);
+  auto peer = slow.Accept();
+  peer->Send(kSettings);
+  for (int i = 0; i != 2; ++i) {
+    peer->ReadUntil(kPing);
+    peer->Send(kPong);
+  }
+  call.controller.StartCancel();  // It was waiting all the while.
+  EXPECT_EQ(call.Await(), STATUS_FAILED) << call.controller.ErrorText();
 }
 
 TEST_F(ClientGrpcTest, ManyCallersShareConnections) {

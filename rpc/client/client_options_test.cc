@@ -57,7 +57,8 @@ TEST_F(ClientOptionsTest, OptionsComeBeforeFlags) {
                     .connect_timeout = seconds(3),
                     .max_connections_per_server = 4,
                     .max_dedicated_connections_per_server = 5,
-                    .connection_max_idle = seconds(0)});
+                    .connection_max_idle = seconds(0),
+                    .keep_alive = seconds(6)});
   EXPECT_EQ(settings.timeout, seconds(1));
   EXPECT_EQ(settings.stream_timeout, seconds(2));
   EXPECT_FALSE(settings.inherits_context);
@@ -67,7 +68,8 @@ TEST_F(ClientOptionsTest, OptionsComeBeforeFlags) {
                                 .max_connections = 4,
                                 .max_dedicated_connections = 5,
                                 .connect_timeout = seconds(3),
-                                .max_idle = seconds(0)}));
+                                .max_idle = seconds(0),
+                                .keep_alive = seconds(6)}));
 }
 
 TEST_F(ClientOptionsTest, RepliesUnpackToNoMoreThanAMessage) {
@@ -85,6 +87,7 @@ TEST_F(ClientOptionsTest, OptionsThatMakeNoSenseFailOpen) {
       {{.max_connections_per_server = 0}, "must be at least 1"},
       {{.max_dedicated_connections_per_server = 0}, "must be at least 1"},
       {{.connection_max_idle = seconds(-1)}, "Options::connection_max_idle"},
+      {{.keep_alive = seconds(-1)}, "Options::keep_alive"},
       {{.name_update_interval = seconds(0)}, "Options::name_update_interval"}};
   for (const auto& [options, text] : cases) {
     RpcChannel channel;

@@ -22,7 +22,8 @@ struct ConnectionSettings {
   std::size_t max_connections = 0;
   std::size_t max_dedicated_connections = 0;
   std::chrono::nanoseconds connect_timeout{0};
-  std::chrono::nanoseconds max_idle{0};  // 0: for ever.
+  std::chrono::nanoseconds max_idle{0};    // 0: for ever.
+  std::chrono::nanoseconds keep_alive{0};  // 0: no questions.
   // Null: plain connections.
   std::shared_ptr<io::TlsClientContext> tls = nullptr;
 

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -39,6 +40,7 @@ namespace {
 
 constexpr std::int64_t kFirstDelayNs = 20 * kNsPerMs;
 constexpr std::int64_t kMaxDelayNs = 1000 * kNsPerMs;
+constexpr std::chrono::nanoseconds kShortestLook{kNsPerMs};
 
 // After how many calls that stay on their connections one looks for a better
 // one. The number varies: callers may come in the same order for ever.
@@ -237,11 +239,49 @@ void PeerConnections::SetRetryTimer(std::int64_t due_ns) {
   fiber::SetDetachedTimer(ToTimePoint(due_ns), on_time);
 }
 
+void PeerConnections::StartKeepAlive() {
+  const std::chrono::nanoseconds patience = key_.settings.keep_alive;
+  if (patience.count() == 0 || keep_alive_timer_ != 0) return;
+  // Looks often enough for answers to be missed soon after they are due.
+  keep_alive_timer_ = fiber::SetTimer(std::max(patience / 4, kShortestLook),
+                                      [weak = weak_from_this()] {
+                                        if (const auto set = weak.lock())
+                                          set->KeepAlive();
+                                      });
+}
+
+void PeerConnections::StopKeepAlive() {
+  const ScopedLock opening(open_mutex_);
+  if (keep_alive_timer_ == 0) return;
+  fiber::KillTimer(std::exchange(keep_alive_timer_, 0));
+}
+
+// Connections without calls are closed when they are idle.
+void PeerConnections::KeepAlive() {
+  std::vector<ClientConnection*> busy;
+  {
+    ScopedLock guard(lock_);
+    for (const auto* connections : {&connections_, &retired_, &dedicated_}) {
+      for (ClientConnection* c : *connections) {
+        if (!c->established() || c->idle()) continue;
+        c->AddUser();
+        busy.push_back(c);
+      }
+    }
+  }
+  const std::int64_t now = NowNs();
+  for (ClientConnection* c : busy) {
+    c->KeepAlive(now);
+    c->RemoveUser();
+  }
+}
+
 // A new connection for the caller's call, started unless it is to wait.
 Expected<ClientConnection*, flare::Status> PeerConnections::Launch(
     ConnectionKind kind, std::int64_t wait_until_ns) {
   auto made = MakeConnection(kind);
   if (!made) return made;
+  StartKeepAlive();
   ClientConnection* const connection = *made;
   connection->AddUser();  // The caller's call.
   CountClientEvent(ClientEvent::kOpened);
@@ -576,8 +616,8 @@ void PeerConnections::Shutdown() {
     c->RemoveUser();
   }
   // A thread that opens one has looked at shut_down_ before; the connection
-  // exists by now.
-  ScopedLock opened(open_mutex_);
+  // exists when this has its mutex.
+  StopKeepAlive();
 }
 
 std::size_t PeerConnections::size() const {

@@ -35,6 +35,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/fiber/mutex.h"
+#include "flare/fiber/timer.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/connection_settings.h"
 #include "flare/rpc/connection_kind.h"
@@ -58,6 +59,7 @@ class PeerConnections final
   // May have `limit` shared connections and `dedicated_limit` others.
   PeerConnections(ConnectionKey key, std::size_t group, std::size_t limit,
                   std::size_t dedicated_limit);
+  ~PeerConnections() { StopKeepAlive(); }
 
   PeerConnections(const PeerConnections&) = delete;
   PeerConnections& operator=(const PeerConnections&) = delete;
@@ -145,6 +147,9 @@ class PeerConnections final
       FLARE_REQUIRES(open_mutex_);
   void StartWaiting(ClientConnection* connection) FLARE_REQUIRES(open_mutex_);
   void StartDedicated(std::int64_t due_ns) FLARE_REQUIRES(open_mutex_);
+  void StartKeepAlive() FLARE_REQUIRES(open_mutex_);
+  void StopKeepAlive();
+  void KeepAlive();
   void SetRetryTimer(std::int64_t due_ns);
   void OnRetryDue(std::int64_t due_ns);
   void Offer(ClientConnection* connection) FLARE_REQUIRES(lock_);
@@ -165,6 +170,8 @@ class PeerConnections final
 
   // One connection is opened at a time.
   fiber::Mutex open_mutex_;
+  // For KeepAlive(); 0: it isn't needed, or not yet.
+  fiber::TimerId keep_alive_timer_ FLARE_GUARDED_BY(open_mutex_) = 0;
 
   mutable Spinlock lock_;
   // Those offered to calls, and those that only wait for their last replies.

@@ -139,6 +139,10 @@ class GrpcClientProtocol final : public ClientProtocol {
     return ParseResult::kOk;
   }
 
+  bool Ping() override {
+    session_->Ping();
+    return true;
+  }
   void Abandon(std::uint64_t correlation_id) override {
     session_->Abandon(correlation_id);
   }

@@ -237,6 +237,13 @@ GrpcClientSession::Sent GrpcClientSession::Send(const OutboundRequest& request,
   return Sent::kYes;
 }
 
+void GrpcClientSession::Ping() {
+  ScopedLock guard(lock_);
+  if (closed_) return;
+  session_.Ping();
+  static_cast<void>(Flush());
+}
+
 void GrpcClientSession::Abandon(std::uint64_t correlation_id) {
   ScopedLock guard(lock_);
   const auto found = unary_.find(correlation_id);

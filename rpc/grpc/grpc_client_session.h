@@ -85,6 +85,8 @@ class GrpcClientSession final : private Http2Handler {
   };
   [[nodiscard]] Sent Send(const OutboundRequest& request, Buffer* message,
                           BufferBuilder* scratch);
+  // Asks the server for an answer, which Read() takes.
+  void Ping();
   // Nobody waits for that reply any more.
   void Abandon(std::uint64_t correlation_id);
 
