@@ -1,6 +1,7 @@
 /* The end of a stream (rpc/stream/call_stream.cc [SX...]): reader, writer, the
  * connection's reader that brings a message and the end, a reset or the loss of
- * the connection, the deadline's timer, and the canceller, all at once. On a client, which detaches as soon as both directions are over; with
+ * the connection, the deadline's timer, and the canceller, all at once. On a
+ * client, which detaches as soon as both directions are over; with
  * -DALSO_SERVER on a server, whose method detaches when it ends.
  *
  * Changes under lock_ are atomic here. Waits may time out at any moment.
