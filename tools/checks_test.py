@@ -216,12 +216,12 @@ class CheckIncludesTest(unittest.TestCase):
 class CheckCyclesTest(unittest.TestCase):
 
     @staticmethod
-    def check(includes, known=()):
+    def check(includes):
         """`includes`: {file: the headers that it includes}."""
         return list(check_cycles.check({
             path: ''.join('#include "flare/%s"\n' % header
                           for header in headers)
-            for path, headers in includes.items()}, known))
+            for path, headers in includes.items()}))
 
     def test_a_unit_is_a_header_with_its_source(self):
         files = {'fiber/a.h': [], 'fiber/b.h': [],
@@ -256,19 +256,14 @@ class CheckCyclesTest(unittest.TestCase):
         self.assertIn('a cycle of 2 folders (fiber/stack, fiber/sync)',
                       found[0])
 
-    def test_known_includes_are_to_be_needed(self):
-        files = {'rpc/a.h': ['rpc/b.h'], 'rpc/b.h': ['rpc/a.h'],
-                 'rpc/c.h': ['rpc/a.h']}
-        self.assertEqual(self.check(files, [('rpc/a.h', 'rpc/b.h')]), [])
+    def test_units_that_share_one_below_form_no_cycle(self):
         self.assertEqual(
-            self.check(files, [('rpc/a.h', 'rpc/b.h'), ('rpc/c.h', 'rpc/a.h'),
-                               ('rpc/a.h', 'rpc/d.h')]),
-            ['rpc/a.h does not include rpc/d.h any more: take it out of KNOWN',
-             'rpc/c.h may include rpc/a.h: take it out of KNOWN'])
+            self.check({'io/a.h': ['io/b.h', 'io/c.h'], 'io/b.h': ['io/d.h'],
+                        'io/c.h': ['io/d.h'], 'io/d.h': []}), [])
 
-    def test_the_lower_three_libraries_have_no_exceptions(self):
-        self.assertEqual([path for path, _ in check_cycles.KNOWN
-                          if not path.startswith('rpc/')], [])
+    def test_includes_of_other_libraries_are_for_check_layers(self):
+        self.assertEqual(self.check({'rpc/a.h': ['io/b.h'],
+                                     'io/b.h': ['rpc/a.h']}), [])
 
 
 class CheckLayersTest(unittest.TestCase):

@@ -74,7 +74,7 @@ class HttpServerProtocol final : public ServerProtocol,
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
   bool EndWithNextReply() override {
     // seq_cst: behind the store of lingers_ in ServerConnection; pairs with the
-    // store in Finish [SN9].
+    // store in Finish [SN2].
     if (!spoken_.load(std::memory_order_seq_cst)) return false;
     replies_.ExpectEnd();
     return true;
@@ -383,7 +383,7 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
   }
   request->wire_size = total_size_;
   // seq_cst: before the reader looks at lingers_; pairs with the load in
-  // EndWithNextReply [SN9]. Once, since it costs something.
+  // EndWithNextReply [SN2]. Once, since it costs something.
   if (!spoken()) spoken_.store(true, std::memory_order_seq_cst);
   scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
   in_chunks_ = continued_ = false;

@@ -55,11 +55,11 @@
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/own_request.h"
+#include "flare/rpc/server/call_connection.h"
 #include "flare/rpc/server/call_watch.h"
 #include "flare/rpc/server/handler_exception.h"
 #include "flare/rpc/server/interceptor_chain.h"
 #include "flare/rpc/server/reply_turn_event.h"
-#include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/stream/call_stream.h"
 #include "glog/logging.h"
 
@@ -151,7 +151,7 @@ void ServerCall::DropContext() {
   ObjectPool<ServerCall>::Put(this);
 }
 
-void ServerCall::Prepare(ServerConnection* connection, ServerProtocol* protocol,
+void ServerCall::Prepare(CallConnection* connection, ServerProtocol* protocol,
                          std::int64_t received_ns) {
   connection_ = connection;
   protocol_ = protocol;
@@ -234,7 +234,7 @@ void ServerCall::FinishUnanswered() {
 // False: the call is over. True: call a method.
 [[gnu::always_inline]] inline bool ServerCall::Begin() {
   controller_.dispatched_ns_ = NowNs();
-  if (connection_->leavers() != ServerConnection::Leavers::kNone) [[unlikely]] {
+  if (connection_->leavers() != CallConnection::Leavers::kNone) [[unlikely]] {
     if (!BeginAmongLeavers()) return false;
   } else if (!ParseHead()) {
     return Finish(), false;
@@ -252,7 +252,7 @@ void ServerCall::FinishUnanswered() {
 // False: the call is over, as its caller has left or the request is malformed.
 // True: the head is parsed.
 bool ServerCall::BeginAmongLeavers() {
-  if (connection_->leavers() == ServerConnection::Leavers::kAll) {
+  if (connection_->leavers() == CallConnection::Leavers::kAll) {
     connection_->state().CountCancelled(connection_->group());
     return FinishUnanswered(), false;
   }
@@ -715,7 +715,7 @@ void ServerCall::FinishThrown() {
   if (stream_ != nullptr) stream_->Detach();
   controller_.call_ = nullptr;
   controller_.remote_peer_ = nullptr;
-  ServerConnection* const connection = std::exchange(connection_, nullptr);
+  CallConnection* const connection = std::exchange(connection_, nullptr);
   const bool is_stream = counted_as_stream_;
   if (ServerCall* const old = thrown_calls.Swap(this)) {
     old->ReleaseMessages();
@@ -821,7 +821,7 @@ class ServerCall::OwnHost final : public OwnRequestHost {
   void Close(const flare::Status& why) override { connection()->Close(why); }
 
  private:
-  ServerConnection* connection() const { return call_->connection_; }
+  CallConnection* connection() const { return call_->connection_; }
 
   ServerCall* const call_;
 };
@@ -1110,7 +1110,7 @@ void ServerCall::Finish() {
     DropStream();
   ReleaseMessages();
   controller_.Reset();
-  ServerConnection* const connection = std::exchange(connection_, nullptr);
+  CallConnection* const connection = std::exchange(connection_, nullptr);
   const bool is_stream = counted_as_stream_;
   // acq_rel: pairs with Serve(), both ways [CE2].
   if ((progress_.fetch_or(kOver, std::memory_order_acq_rel) & kReturned) != 0) {

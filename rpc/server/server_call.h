@@ -42,7 +42,7 @@ namespace flare::rpc {
 
 class CallStream;
 class CallWatch;
-class ServerConnection;
+class CallConnection;
 
 class ServerCall final : public fiber::Task,
                          public ServedCall,
@@ -70,7 +70,7 @@ class ServerCall final : public fiber::Task,
   bool is_stream() const { return is_stream_; }
   // The request was cut off `connection` by `protocol`. The connection counts
   // the call, and so lives until it has finished.
-  void Prepare(ServerConnection* connection, ServerProtocol* protocol,
+  void Prepare(CallConnection* connection, ServerProtocol* protocol,
                std::int64_t received_ns);
 
   // The call holds that much memory, of its request and of a reply that waits:
@@ -205,7 +205,7 @@ class ServerCall final : public fiber::Task,
   }
   void ReleaseRequest();
 
-  ServerConnection* connection_ = nullptr;  // While the call is open.
+  CallConnection* connection_ = nullptr;  // While the call is open.
   ServerProtocol* protocol_ = nullptr;
   const Method* method_ = nullptr;
   InboundRequest* request_ = nullptr;  // Pooled; see request().

@@ -21,8 +21,8 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/rpc/server/call_connection.h"
 #include "flare/rpc/server/server_call.h"
-#include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/server/server_state.h"
 #include "flare/rpc/stream/call_stream.h"
 
@@ -91,7 +91,7 @@ Endpoint AddressOf(const CopyOf<Endpoint>& copy) {
 
 struct ServerCall::Glimpse {
   AbandonedCall call;
-  const ServerConnection* connection;
+  const CallConnection* connection;
   const ServerProtocol* protocol;
   bool counts;  // As running.
 };

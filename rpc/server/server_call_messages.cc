@@ -9,8 +9,8 @@
 #include "flare/base/string.h"
 #include "flare/rpc/log_throttle.h"
 #include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/server/call_connection.h"
 #include "flare/rpc/server/server_call.h"
-#include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/wire/payload.h"
 #include "glog/logging.h"
 
@@ -109,7 +109,7 @@ flare::Status ServerCall::ParseMessage(PayloadFormat format, Buffer* body) {
     }
     // Requests of those who have left would only hold up the others.
     if (!alone.owns_lock() ||
-        connection_->leavers() == ServerConnection::Leavers::kAll) {
+        connection_->leavers() == CallConnection::Leavers::kAll) {
       body->Clear();
       return flare::Status(OverloadedCode(), kOverloadedText);
     }

@@ -27,6 +27,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <new>
 #include <optional>
@@ -142,10 +143,7 @@ class Server::Running final : public rpc::RunningServer {
       const io::Acceptor::Options& options,
       const RefPtr<rpc::ServerState>& state) {
     auto running = std::unique_ptr<Running>(new Running(state));
-    const auto serve = [state](io::UniqueFd fd, const Endpoint& peer,
-                               std::size_t group) {
-      rpc::ServerConnection::Serve(state, std::move(fd), peer, group);
-    };
+    const auto serve = std::bind_front(&rpc::ServerConnection::Serve, state);
     auto acceptor =
         sockets.empty()
             ? io::Acceptor::Listen(address, options, serve)

@@ -82,7 +82,7 @@ class FlareServerProtocol final
 
   bool AnnounceEnd() override {
     // seq_cst: behind the store of lingers_ in ServerConnection; pairs with the
-    // store in TakeOther [SN9].
+    // store in TakeOther [SN2].
     if (!greeted_.load(std::memory_order_seq_cst)) return false;
     RpcMeta meta;
     meta.method_type = kMethodTypeSingle;
@@ -203,7 +203,7 @@ class FlareServerProtocol final
     if (!DecodeRpcMeta(bytes, &meta).empty()) return CutResult::kMessage;
     if (meta.hello || meta.heeds_resets) {
       // seq_cst: before the reader looks at lingers_; pairs with the load in
-      // AnnounceEnd [SN9].
+      // AnnounceEnd [SN2].
       greeted_.store(true, std::memory_order_seq_cst);
     }
     const bool too_large = request->reject_status != STATUS_SUCCESS;

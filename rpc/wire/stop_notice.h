@@ -48,14 +48,14 @@ class StopNoticeTaker {
   void OnAsked() {
     left_ = 0;
     // seq_cst: before the reader looks at lingers_; pairs with the load in
-    // asked() [SN9].
+    // asked() [SN2].
     asked_.store(true, std::memory_order_seq_cst);
   }
 
   // Any thread.
   bool asked() const {
     // seq_cst: behind the store of lingers_ in ServerConnection; pairs with the
-    // store in OnAsked() [SN9].
+    // store in OnAsked() [SN2].
     return asked_.load(std::memory_order_seq_cst);
   }
 
