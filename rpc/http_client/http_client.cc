@@ -1,0 +1,358 @@
+#include "flare/rpc/http_client.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/compression.h"
+#include "flare/fiber/async.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/rpc/client/context_stop.h"
+#include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/http_client/http_connections.h"
+#include "flare/rpc/http_client/http_request_writer.h"
+#include "flare/rpc/http_client/http_url.h"
+
+namespace flare {
+namespace rpc {
+namespace {
+
+HttpWaitLimit WaitLimitOf(std::chrono::nanoseconds timeout) {
+  auto* const context = fiber::ExecutionContext::Current();
+  const std::int64_t deadline_ns =
+      DeadlineIn(context, SaturatingAdd(NowNs(), ToNs(timeout)));
+  return {context == nullptr ? std::stop_token() : context->stop_token(),
+          std::chrono::steady_clock::time_point(
+              std::chrono::nanoseconds(deadline_ns))};
+}
+
+bool IsRepeatable(HttpMethod method) {
+  return method != HttpMethod::Post && method != HttpMethod::Patch;
+}
+
+bool IsRedirection(HttpStatus status) {
+  switch (status) {
+    case HttpStatus::MovedPermanently:
+    case HttpStatus::Found:
+    case HttpStatus::SeeOther:
+    case HttpStatus::TemporaryRedirect:
+    case HttpStatus::PermanentRedirect:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// One request, with its repetition and its redirections.
+class HttpFetch {
+ public:
+  using Result = Expected<HttpResponse, flare::Status>;
+
+  HttpFetch(HttpConnections* connections, HttpRequest request,
+            const HttpRequestOptions& options)
+      : connections_(*connections),
+        request_(std::move(request)),
+        options_(options),
+        limit_(WaitLimitOf(options.timeout)) {}
+
+  Result Run(const std::string& url) {
+    auto parsed = ParseHttpUrl(url);
+    if (!parsed) return parsed.error();
+    url_ = first_url_ = *std::move(parsed);
+    if (flare::Status added = AddFields(); !added.ok()) return added;
+    for (int followed = 0;; ++followed) {
+      Result result = Exchange();
+      if (!result) return Named(result.error());
+      if (options_.max_redirection_count == 0 ||
+          !IsRedirection(result->status())) {
+        return result;
+      }
+      if (followed >= options_.max_redirection_count) {
+        return Named(
+            flare::Status(ERROR_TOO_MANY_REDIRECTS,
+                          "more than max_redirection_count redirections, " +
+                              std::to_string(options_.max_redirection_count)));
+      }
+      if (flare::Status ok = Follow(*result); !ok.ok()) return Named(ok);
+    }
+  }
+
+  void Describe(HttpResponseInfo* info) const {
+    info->effective_url = url_.ToString();
+    info->total_time_transfer = std::chrono::nanoseconds(NowNs() - began_ns_);
+    info->connection_reused = reused_;
+  }
+
+ private:
+  // With the server; targets may have secrets.
+  flare::Status Named(const flare::Status& why) const {
+    return flare::Status(why.code(), url_.origin() + ": " + why.message());
+  }
+
+  flare::Status AddFields() {
+    HttpHeaders* const headers = request_.headers();
+    if (!options_.content_type.empty()) {
+      headers->Remove("Content-Type");
+      flare::Status added =
+          AddHttpField("Content-Type: " + options_.content_type, headers);
+      if (!added.ok()) return added;
+    }
+    for (const std::string& line : options_.headers) {
+      if (flare::Status added = AddHttpField(line, headers); !added.ok()) {
+        return added;
+      }
+    }
+    // Only gzip: what "deflate" is senders don't agree on.
+    unpacks_ = connections_.options().use_builtin_compression &&
+               options_.on_body == nullptr &&
+               !headers->contains("Accept-Encoding");
+    if (unpacks_) headers->Append("Accept-Encoding", "gzip");
+    return {};
+  }
+
+  // Gets the response of url_.
+  Result Exchange() {
+    auto bytes = WriteHttpRequest(request_, url_);
+    if (!bytes) return bytes.error();
+    const bool first_server = url_.origin() == first_url_.origin();
+    const HttpOrigin origin{url_.tls, url_.host,
+                            first_server && !options_.connect_to.empty()
+                                ? options_.connect_to
+                                : url_.address};
+    for (bool fresh = false;; fresh = true) {
+      auto lease = connections_.Acquire(origin, fresh, limit_);
+      if (!lease) return lease.error();
+      HttpClientConnection& connection = lease->connection();
+      Result result = connection.Exchange(RequestOf(*bytes), limit_);
+      reused_ = lease->reused();
+      if (result) return Unpack(*std::move(result));
+      // A kept connection may have been closed before the request came.
+      const bool lost = reused_ && !connection.replied() &&
+                        result.error().code() == ERROR_CONNECTION;
+      if (!lost || (connection.sent() && !IsRepeatable(request_.method()))) {
+        return result;
+      }
+    }
+  }
+
+  HttpClientConnection::Request RequestOf(const Buffer& bytes) {
+    HttpClientConnection::Request request;
+    request.bytes = bytes;
+    request.is_head = request_.method() == HttpMethod::Head;
+    request.max_body = options_.max_body_size;
+    if (options_.on_body != nullptr) {
+      request.max_body = SIZE_MAX;
+      request.on_body = &on_body_;
+    }
+    return request;
+  }
+
+  bool WillFollow(HttpStatus status) const {
+    return options_.max_redirection_count != 0 && IsRedirection(status);
+  }
+
+  Result Unpack(HttpResponse response) const {
+    HttpHeaders* const headers = response.headers();
+    const auto codings = headers->TryGetMultiple("Content-Encoding");
+    if (!unpacks_ || response.body_size() == 0 || codings.size() != 1 ||
+        HttpCodingOf(codings[0]) != CompressionAlgorithm::kGzip) {
+      return response;
+    }
+    auto body =
+        Decompress(CompressionAlgorithm::kGzip, *response.noncontiguous_body(),
+                   options_.max_body_size);
+    if (!body) {
+      return flare::Status(body.error().code() == EMSGSIZE
+                               ? ERROR_RESPONSE_TOO_LARGE
+                               : ERROR_DECOMPRESS_RESPONSE,
+                           "the body can't be unpacked within max_body_size, " +
+                               std::to_string(options_.max_body_size) +
+                               " bytes: " + body.error().message());
+    }
+    response.set_body(*std::move(body));
+    headers->Remove("Content-Encoding");
+    headers->Remove("Content-Length");
+    return response;
+  }
+
+  flare::Status Follow(const HttpResponse& response) {
+    const auto location = response.headers()->TryGet("Location");
+    if (!location) {
+      return flare::Status(ERROR_REDIRECT_LOCATION_NOT_FOUND,
+                           "a redirection without the field Location");
+    }
+    auto to = ResolveHttpUrl(url_, *location);
+    if (!to) {
+      return flare::Status(to.error().code(),
+                           "a redirection: " + to.error().message());
+    }
+    if (url_.tls && !to->tls) {
+      return flare::Status(ERROR_PROTOCOL_NOT_SUPPORTED,
+                           "a redirection from https to http isn't followed");
+    }
+    RedirectHttpRequest(response.status(), url_, *to, &request_);
+    url_ = *std::move(to);
+    return {};
+  }
+
+  HttpConnections& connections_;
+  HttpRequest request_;
+  const HttpRequestOptions& options_;
+  const HttpWaitLimit limit_;
+  const std::int64_t began_ns_ = NowNs();
+  // options_.on_body for the last response, none of the others.
+  const std::function<bool(const HttpResponse&, Buffer)> on_body_ =
+      [this](const HttpResponse& response, Buffer piece) {
+        return WillFollow(response.status()) ||
+               options_.on_body(response, std::move(piece));
+      };
+  HttpUrl first_url_;
+  HttpUrl url_;
+  bool unpacks_ = false;
+  bool reused_ = false;
+};
+
+}  // namespace
+}  // namespace rpc
+
+namespace {
+
+HttpRequest RequestWith(HttpMethod method, std::string body = {}) {
+  HttpRequest request;
+  request.set_method(method);
+  if (!body.empty()) request.set_body(std::move(body));
+  return request;
+}
+
+// A host that ends earlier, or goes on in the path, would be another one.
+Expected<std::string> UrlOfRequest(const std::string& protocol,
+                                   const std::string& host,
+                                   const HttpRequest& request) {
+  const std::string& target = request.uri();
+  if (host.find_first_of("/?#") != host.npos ||
+      (!target.empty() && target[0] != '/' && target[0] != '?')) {
+    return Status(rpc::ERROR_INVALID_URI_ADDRESS,
+                  "the host \"" + host + "\" with the target \"" + target +
+                      "\": the target must begin with '/', and the host have "
+                      "none");
+  }
+  return protocol + "://" + host + target;
+}
+
+}  // namespace
+
+HttpClient::HttpClient(const Options& options)
+    : connections_(rpc::HttpConnections::Create(options)) {}
+
+HttpClient::Result HttpClient::Fetch(const std::string& url,
+                                     HttpRequest request,
+                                     const RequestOptions& options,
+                                     ResponseInfo* info) const {
+  rpc::HttpFetch fetch(connections_.get(), std::move(request), options);
+  Result result = fetch.Run(url);
+  if (result && info != nullptr) fetch.Describe(info);
+  return result;
+}
+
+HttpClient::Result HttpClient::Get(const std::string& url,
+                                   const RequestOptions& options,
+                                   ResponseInfo* info) const {
+  return Fetch(url, RequestWith(HttpMethod::Get), options, info);
+}
+
+HttpClient::Result HttpClient::Head(const std::string& url,
+                                    const RequestOptions& options,
+                                    ResponseInfo* info) const {
+  return Fetch(url, RequestWith(HttpMethod::Head), options, info);
+}
+
+HttpClient::Result HttpClient::Delete(const std::string& url,
+                                      const RequestOptions& options,
+                                      ResponseInfo* info) const {
+  return Fetch(url, RequestWith(HttpMethod::Delete), options, info);
+}
+
+HttpClient::Result HttpClient::Post(const std::string& url, std::string body,
+                                    const RequestOptions& options,
+                                    ResponseInfo* info) const {
+  return Fetch(url, RequestWith(HttpMethod::Post, std::move(body)), options,
+               info);
+}
+
+HttpClient::Result HttpClient::Put(const std::string& url, std::string body,
+                                   const RequestOptions& options,
+                                   ResponseInfo* info) const {
+  return Fetch(url, RequestWith(HttpMethod::Put, std::move(body)), options,
+               info);
+}
+
+HttpClient::Result HttpClient::Request(const std::string& protocol,
+                                       const std::string& host,
+                                       const HttpRequest& request,
+                                       const RequestOptions& options,
+                                       ResponseInfo* info) const {
+  const auto url = UrlOfRequest(protocol, host, request);
+  if (!url) return url.error();
+  return Fetch(*url, request, options, info);
+}
+
+// --- futures -----------------------------------------------------------------
+
+Future<HttpClient::Result> HttpClient::AsyncGet(const std::string& url,
+                                                const RequestOptions& options,
+                                                ResponseInfo* info) const {
+  return fiber::Async([client = *this, url, options, info] {
+    return client.Get(url, options, info);
+  });
+}
+
+Future<HttpClient::Result> HttpClient::AsyncPost(const std::string& url,
+                                                 std::string body,
+                                                 const RequestOptions& options,
+                                                 ResponseInfo* info) const {
+  return fiber::Async(
+      [client = *this, url, body = std::move(body), options, info]() mutable {
+        return client.Post(url, std::move(body), options, info);
+      });
+}
+
+Future<HttpClient::Result> HttpClient::AsyncRequest(
+    const std::string& protocol, const std::string& host,
+    const HttpRequest& request, const RequestOptions& options,
+    ResponseInfo* info) const {
+  return fiber::Async([client = *this, protocol, host, request, options, info] {
+    return client.Request(protocol, host, request, options, info);
+  });
+}
+
+const char* HttpClient::ErrorCodeToString(int code) {
+#define FLARE_HTTP_ERROR(name) \
+  case rpc::name:              \
+    return #name
+  switch (code) {
+    FLARE_HTTP_ERROR(ERROR_INVALID_URI_ADDRESS);
+    FLARE_HTTP_ERROR(ERROR_FAIL_TO_RESOLVE_ADDRESS);
+    FLARE_HTTP_ERROR(ERROR_CONNECTION);
+    FLARE_HTTP_ERROR(ERROR_TIMEOUT);
+    FLARE_HTTP_ERROR(ERROR_PARSE_RESPONSE);
+    FLARE_HTTP_ERROR(ERROR_FAIL_TO_CONNECT_SERVER);
+    FLARE_HTTP_ERROR(ERROR_PROTOCOL_NOT_SUPPORTED);
+    FLARE_HTTP_ERROR(ERROR_TOO_MANY_REDIRECTS);
+    FLARE_HTTP_ERROR(ERROR_REDIRECT_LOCATION_NOT_FOUND);
+    FLARE_HTTP_ERROR(ERROR_DECOMPRESS_RESPONSE);
+    FLARE_HTTP_ERROR(ERROR_SSL);
+    FLARE_HTTP_ERROR(ERROR_INVALID_REQUEST);
+    FLARE_HTTP_ERROR(ERROR_RESPONSE_TOO_LARGE);
+    FLARE_HTTP_ERROR(ERROR_CANCELLED);
+    FLARE_HTTP_ERROR(ERROR_SHUTDOWN);
+  }
+#undef FLARE_HTTP_ERROR
+  return "ERROR_UNKNOWN";
+}
+
+}  // namespace flare

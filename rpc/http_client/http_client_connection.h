@@ -1,0 +1,174 @@
+// One connection of an HttpClient, which carries one request at a time.
+//
+//   auto connection = HttpClientConnection::Make(peer, group, transport,
+//   owner); connection->Start(); Status connected =
+//   connection->AwaitConnected(limit, connect_timeout); auto response =
+//   connection->Exchange(request, limit); if (connection->reusable())
+//   connection->BeginIdle(until_ns);
+//   ...
+//   if (connection->EndIdle()) ...                      // The next request.
+//
+// Rules:
+//  [HX1] A user, one at a time, calls the functions; the stream's callbacks,
+//        one at a time, are on the other side. busy_ says whose the reader, the
+//        response and its whole body are: the callbacks' while it is true. It
+//        is set by Exchange() and cleared by the callback that ends the
+//        response, both under lock_.
+//  [HX2] The user waits for one Event, on its stack, that waiter_ points to. A
+//        callback takes it from there and sets it, all under lock_; so when the
+//        user finds it gone, with the lock held, nobody uses it any more.
+//  [HX3] The timer runs while idle_ is true: it is armed with setting that, and
+//        cancelled before that is cleared, all under lock_, which the timer's
+//        callback doesn't take: it only closes the stream. If it can't be
+//        cancelled the connection is closing.
+//  [HX4] Reading is paused in OnData() only, and resumed by the user that has
+//        found paused_ set, with lock_ held each time: so no pause comes after
+//        its end.
+//  [HX5] The connection refers to itself from Make() to the end of OnClosed().
+#ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_
+#define FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "flare/base/buffer.h"
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/timer.h"
+#include "flare/io/stream_connection.h"
+#include "flare/io/transport.h"
+#include "flare/rpc/http_client/http_reply_reader.h"
+#include "flare/rpc/http_message.h"
+
+namespace flare::rpc {
+
+// How long a request may wait.
+struct HttpWaitLimit {
+  std::stop_token stop;
+  std::chrono::steady_clock::time_point at;
+
+  // ERROR_CANCELLED or ERROR_TIMEOUT, `during` a wait.
+  flare::Status Exceeded(std::string_view during) const;
+};
+
+class HttpClientConnection final : public RefCounted<HttpClientConnection>,
+                                   private io::StreamHandler,
+                                   private fiber::Timer {
+ public:
+  // Is told of the end of a connection, by its last callback. Must not block.
+  class Owner {
+   public:
+    virtual void OnGone(HttpClientConnection* connection) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  struct Request {
+    Buffer bytes;
+    bool is_head = false;
+    std::size_t max_body = 0;
+    // Null: the body is in the response. See HttpRequestOptions::on_body.
+    const std::function<bool(const HttpResponse&, Buffer)>* on_body = nullptr;
+  };
+
+  // Null `transport`: without TLS. To be started or closed.
+  static RefPtr<HttpClientConnection> Make(
+      const Endpoint& peer, std::unique_ptr<io::Transport> transport,
+      std::weak_ptr<Owner> owner);
+  // Only RefPtr's.
+  ~HttpClientConnection() override = default;
+
+  // Begins to connect, unless it has been closed. Once. Doesn't block.
+  void Start() { stream_->Start(); }
+
+  // Blocks. Fails with ERROR_FAIL_TO_CONNECT_SERVER, ERROR_SSL or as `limit`
+  // does, and closes the connection.
+  flare::Status AwaitConnected(const HttpWaitLimit& limit,
+                               std::chrono::nanoseconds connect_timeout);
+
+  // Sends a request and gets its response. Blocks. Unless it succeeds and
+  // reusable() is true the connection is closed, or closing.
+  Expected<HttpResponse, flare::Status> Exchange(Request request,
+                                                 const HttpWaitLimit& limit);
+
+  // Another request may follow.
+  bool reusable() const;
+  // Bytes of the last request may have been sent; bytes of its response came.
+  bool sent() const { return sent_; }
+  bool replied() const;
+
+  // Waits for the next user, and closes at `until_ns` if there is none. False:
+  // it is closed.
+  bool BeginIdle(std::int64_t until_ns);
+  // False: it is closed or closing.
+  bool EndIdle();
+
+  // `why` is the error of a request under way. Any thread; doesn't block.
+  void Close(const flare::Status& why);
+
+ private:
+  HttpClientConnection(const Endpoint& peer,
+                       std::unique_ptr<io::Transport> transport,
+                       std::weak_ptr<Owner> owner);
+
+  // io::StreamHandler.
+  void OnConnected() override;
+  bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
+  void OnClosed(const flare::Status& why) override;
+
+  bool Send(Request* request);
+  // Hands the body over piece by piece until the response ends.
+  flare::Status TakePieces(const Request& request, const HttpWaitLimit& limit);
+  // Waits until `done()`, which is called with lock_ held. False: until `at`,
+  // or a stop.
+  template <class Done>
+  bool AwaitUntil(const std::stop_token& stop,
+                  std::chrono::steady_clock::time_point at, Done done);
+  void Notify() FLARE_REQUIRES(lock_);
+  // The first reason counts.
+  void NoteFailure(const flare::Status& why) FLARE_REQUIRES(lock_);
+  flare::Status FailureOf(const flare::Status& why) const FLARE_REQUIRES(lock_);
+  // Whether the response goes on.
+  bool Publish(HttpReplyReader::Result progress, bool more_input, Buffer piece);
+
+  const std::weak_ptr<Owner> owner_;
+  const bool tls_;
+  const RefPtr<io::StreamConnection> stream_;
+
+  // The callbacks' while busy_, else the user's [HX1].
+  HttpReplyReader reader_;
+  HttpResponse response_;
+  Buffer body_;
+  bool in_pieces_ = false;
+
+  bool sent_ = false;  // The user's.
+
+  mutable Spinlock lock_;
+  fiber::Event* waiter_ FLARE_GUARDED_BY(lock_) = nullptr;  // [HX2]
+  bool connected_ FLARE_GUARDED_BY(lock_) = false;
+  bool closed_ FLARE_GUARDED_BY(lock_) = false;
+  bool idle_ FLARE_GUARDED_BY(lock_) = false;  // [HX3]
+  bool busy_ FLARE_GUARDED_BY(lock_) = false;
+  bool replied_ FLARE_GUARDED_BY(lock_) = false;
+  bool done_ FLARE_GUARDED_BY(lock_) = false;  // The response has ended.
+  bool reusable_ FLARE_GUARDED_BY(lock_) = false;
+  bool paused_ FLARE_GUARDED_BY(lock_) = false;  // [HX4]
+  Buffer pieces_ FLARE_GUARDED_BY(lock_);        // For Request::on_body.
+  flare::Status failure_ FLARE_GUARDED_BY(lock_);
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_

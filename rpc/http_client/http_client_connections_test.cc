@@ -1,0 +1,287 @@
+// Connections: when they are kept, and what their peers may do to them.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/future.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc {
+namespace {
+
+using namespace std::literals;
+using testing::RawPeer;
+
+constexpr std::string_view kOk =
+    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+class HttpClientConnections : public testing::ClientTest {
+ protected:
+  std::string url() const {
+    return "http://" + server_.endpoint().ToString() + "/";
+  }
+
+  Future<HttpClient::Result> Ask(HttpRequestOptions options = {}) {
+    options.timeout = 20s;
+    return client_.AsyncGet(url(), options);
+  }
+
+  static std::string Request(RawPeer* peer) {
+    return peer->ReadUntil("\r\n\r\n");
+  }
+
+  // A response that is answered with `bytes`, and the connection's end if they
+  // say so.
+  static std::string BodyOf(Future<HttpClient::Result> future) {
+    const auto result = fiber::BlockingGet(std::move(future));
+    return result ? *result->body() : result.error().ToString();
+  }
+  static int CodeOf(Future<HttpClient::Result> future) {
+    const auto result = fiber::BlockingGet(std::move(future));
+    return result ? 0 : result.error().code();
+  }
+
+  // A request through, so that its connection is kept.
+  std::unique_ptr<RawPeer> Keep() {
+    auto future = Ask();
+    auto peer = server_.Accept();
+    Request(peer.get());
+    peer->Send(kOk);
+    EXPECT_EQ(BodyOf(std::move(future)), "ok");
+    return peer;
+  }
+
+  testing::RawServer server_;
+  HttpClient client_{{.max_connections_per_host = 4}};
+};
+
+TEST_F(HttpClientConnections, AreKept) {
+  auto peer = Keep();
+  for (int i = 0; i != 3; ++i) {
+    auto future = Ask();
+    Request(peer.get());
+    peer->Send(kOk);
+    EXPECT_EQ(BodyOf(std::move(future)), "ok");
+  }
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(HttpClientConnections, ArentKeptIfTheServerSaysSo) {
+  for (
+      std::string_view bytes :
+      {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"sv,
+       "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"sv,
+       // Bytes behind the response.
+       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n"sv}) {
+    auto future = Ask();
+    auto peer = server_.Accept();
+    Request(peer.get());
+    peer->Send(bytes);
+    EXPECT_EQ(BodyOf(std::move(future)), "ok");
+    EXPECT_TRUE(peer->AtEnd());
+  }
+}
+
+TEST_F(HttpClientConnections, CloseOnBytesThatNobodyAskedFor) {
+  auto peer = Keep();
+  peer->Send(kOk);
+  EXPECT_TRUE(peer->AtEnd());
+  auto again = Keep();  // Over a new one.
+}
+
+TEST_F(HttpClientConnections, CloseWhenTheyAreIdleForLong) {
+  client_ = HttpClient({.max_idle = 20ms});
+  auto peer = Keep();
+  EXPECT_TRUE(peer->AtEnd());
+  auto again = Keep();
+}
+
+TEST_F(HttpClientConnections, OfManyHostsAreKeptInBounds) {
+  client_ = HttpClient({.max_idle_connections = 1});
+  auto kept = Keep();
+  testing::RawServer other;
+  auto future = client_.AsyncGet("http://" + other.endpoint().ToString() + "/");
+  auto peer = other.Accept();
+  Request(peer.get());
+  peer->Send(kOk);
+  EXPECT_EQ(BodyOf(std::move(future)), "ok");
+  EXPECT_TRUE(peer->AtEnd());
+  EXPECT_FALSE(kept->HasInput());
+}
+
+TEST_F(HttpClientConnections, CloseWithTheClient) {
+  auto peer = Keep();
+  client_ = HttpClient();
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(HttpClientConnections, RepeatARequestWhoseConnectionWasStale) {
+  auto stale = Keep();
+  auto future = Ask();
+  Request(stale.get());
+  stale->Close();  // Instead of a response.
+  auto peer = server_.Accept();
+  EXPECT_TRUE(Request(peer.get()).starts_with("GET / "));
+  peer->Send(kOk);
+  EXPECT_EQ(BodyOf(std::move(future)), "ok");
+  // Once only.
+  future = Ask();
+  Request(peer.get());
+  peer->Close();
+  peer = server_.Accept();
+  Request(peer.get());
+  peer->Close();
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CONNECTION);
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(HttpClientConnections, RepeatNoPost) {
+  auto stale = Keep();
+  auto future = client_.AsyncPost(url(), "body", {.timeout = 20s});
+  Request(stale.get());
+  stale->Close();
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CONNECTION);
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(HttpClientConnections, RepeatNothingThatWasAnswered) {
+  auto stale = Keep();
+  auto future = Ask();
+  Request(stale.get());
+  stale->Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
+  stale->Close();
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CONNECTION);
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(HttpClientConnections, NewOnesArentRepeated) {
+  auto future = Ask();
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Close();
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CONNECTION);
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(HttpClientConnections, MayEndResponses) {
+  auto future = Ask();
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.0 200 OK\r\n\r\nto the");
+  peer->Send(" end");
+  peer->Close();
+  EXPECT_EQ(BodyOf(std::move(future)), "to the end");
+}
+
+TEST_F(HttpClientConnections, MayNotCutResponsesShort) {
+  for (std::string_view bytes :
+       {""sv, "HTTP/1.1 2"sv, "HTTP/1.1 200 OK\r\n"sv,
+        "HTTP/1.1 100 Continue\r\n\r\n"sv,
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"sv,
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok"sv,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"sv}) {
+    auto future = Ask();
+    auto peer = server_.Accept();
+    Request(peer.get());
+    peer->Send(bytes);
+    peer->Close();
+    EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CONNECTION) << bytes;
+  }
+}
+
+TEST_F(HttpClientConnections, CloseOnMalformedResponses) {
+  for (std::string_view bytes :
+       {"\r\n"sv, "SSH-2.0-OpenSSH\r\n"sv, "HTTP/2 200\r\n\r\n"sv,
+        "HTTP/1.1 101 Switching\r\n\r\n"sv,
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n"sv,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nok"sv}) {
+    auto future = Ask();
+    auto peer = server_.Accept();
+    Request(peer.get());
+    peer->Send(bytes);
+    EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_PARSE_RESPONSE)
+        << bytes;
+    EXPECT_TRUE(peer->AtEnd());
+  }
+}
+
+TEST_F(HttpClientConnections, CloseWhenTheTimeIsOver) {
+  auto future = client_.AsyncGet(url(), {.timeout = 50ms});
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome");
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_TIMEOUT);
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+// A server may answer before it has read the request.
+TEST_F(HttpClientConnections, TakeEarlyResponses) {
+  auto future =
+      client_.AsyncPost(url(), std::string(8'000'000, 'x'), {.timeout = 20s});
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send(
+      "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\n"
+      "Content-Length: 0\r\n\r\n");
+  const auto result = fiber::BlockingGet(std::move(future));
+  ASSERT_TRUE(result) << result.error().ToString();
+  EXPECT_EQ(result->status(), HttpStatus::PayloadTooLarge);
+}
+
+TEST_F(HttpClientConnections, SlowServersDownForSlowReaders) {
+  constexpr std::size_t kBody = 64 << 20;
+  std::size_t received = 0;
+  HttpRequestOptions options;
+  options.on_body = [&](auto&, Buffer piece) {
+    if (received == 0) this_fiber::SleepFor(100ms);
+    received += piece.size();
+    // The bytes that come meanwhile are bounded.
+    EXPECT_LT(piece.size(), std::size_t{8} << 20);
+    return true;
+  };
+  auto future = Ask(options);
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(kBody) +
+             "\r\n\r\n");
+  peer->Send(std::string(kBody, 'x'));
+  EXPECT_EQ(CodeOf(std::move(future)), 0);
+  EXPECT_EQ(received, kBody);
+}
+
+TEST_F(HttpClientConnections, HandOverPiecesAsTheyCome) {
+  std::string seen;
+  fiber::Event first;
+  HttpRequestOptions options;
+  options.on_body = [&](auto&, Buffer piece) {
+    seen += FlattenSlow(piece);
+    first.Set();
+    return true;
+  };
+  auto future = Ask(options);
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+  first.Wait();
+  EXPECT_EQ(seen, "a");
+  peer->Send("1\r\nb\r\n0\r\n\r\n");
+  EXPECT_EQ(CodeOf(std::move(future)), 0);
+  EXPECT_EQ(seen, "ab");
+  // And it is kept.
+  future = Ask();
+  Request(peer.get());
+  peer->Send(kOk);
+  EXPECT_EQ(BodyOf(std::move(future)), "ok");
+}
+
+}  // namespace
+}  // namespace flare::rpc

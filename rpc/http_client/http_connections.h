@@ -1,0 +1,141 @@
+// The connections of an HttpClient, by host: which of them carries a request,
+// and which are kept for further ones.
+//
+//   auto lease = connections->Acquire(origin, /*fresh=*/false, limit);
+//   if (!lease) return lease.error();
+//   auto response = lease->connection().Exchange(request, limit);
+//                                     // The lease's end keeps or closes it.
+#ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
+#define FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
+
+#include <compare>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/fiber/semaphore.h"
+#include "flare/io/tls_context.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client/http_client_connection.h"
+#include "flare/rpc/http_client_options.h"
+
+namespace flare::rpc {
+
+// Connections for one of these don't serve another.
+struct HttpOrigin {
+  bool tls = false;
+  std::string host;     // As certificates name it, maybe with its port.
+  std::string address;  // "host:port" or "unix:/path", to connect to.
+
+  friend auto operator<=>(const HttpOrigin&, const HttpOrigin&) = default;
+};
+
+// All functions are thread-safe.
+class HttpConnections final
+    : public ClientSideMember,
+      public HttpClientConnection::Owner,
+      public std::enable_shared_from_this<HttpConnections> {
+ private:
+  struct Host;
+
+ public:
+  // A connection for one request, and its place among those of its host.
+  class Lease {
+   public:
+    Lease(Lease&&) noexcept = default;
+    Lease& operator=(Lease&&) = delete;
+    ~Lease();
+
+    HttpClientConnection& connection() const { return *connection_; }
+    // It had carried another request before.
+    bool reused() const { return reused_; }
+
+   private:
+    friend class HttpConnections;
+    Lease(std::shared_ptr<HttpConnections> all, std::shared_ptr<Host> host)
+        : all_(std::move(all)), host_(std::move(host)) {}
+
+    std::shared_ptr<HttpConnections> all_;  // Null: moved from.
+    std::shared_ptr<Host> host_;
+    RefPtr<HttpClientConnection> connection_;  // Null: there is none.
+    bool reused_ = false;
+  };
+
+  static std::shared_ptr<HttpConnections> Create(HttpClientOptions options);
+  // Closes kept connections.
+  ~HttpConnections();
+  HttpConnections(const HttpConnections&) = delete;
+  HttpConnections& operator=(const HttpConnections&) = delete;
+
+  const HttpClientOptions& options() const { return options_; }
+
+  // Returns a kept connection, or a new one if there is none or if it should be
+  // `fresh`. Blocks. Fails with an HttpErrorCode.
+  Expected<Lease, flare::Status> Acquire(const HttpOrigin& origin, bool fresh,
+                                         const HttpWaitLimit& limit);
+
+ private:
+  using Connection = RefPtr<HttpClientConnection>;
+  using TlsContext = std::shared_ptr<io::TlsClientContext>;
+
+  // Lives as long as it has a lease or a connection.
+  struct Host {
+    Host(HttpOrigin its_origin, std::size_t max)
+        : origin(std::move(its_origin)),
+          places(static_cast<std::ptrdiff_t>(max)) {}
+
+    const HttpOrigin origin;
+    fiber::Semaphore places;  // For requests.
+    // Those without a request, the last one used at the end. Guarded by mutex_
+    // of the HttpConnections.
+    std::vector<Connection> kept;
+  };
+  struct Open {
+    Connection connection;
+    std::shared_ptr<Host> host;
+  };
+
+  explicit HttpConnections(HttpClientOptions options)
+      : options_(std::move(options)) {}
+
+  // ClientSideMember.
+  void Shutdown() override;
+  // HttpClientConnection::Owner.
+  void OnGone(HttpClientConnection* connection) override;
+
+  std::shared_ptr<Host> HostOf(const HttpOrigin& origin);
+  void ForgetIfUnused(std::shared_ptr<Host> host);
+  // A kept connection, null if there is none. `fresh`: none is wanted, and one
+  // is closed, so that a new one stays within the limit.
+  Connection TakeKept(Host* host, bool fresh);
+  Expected<Connection, flare::Status> Connect(const std::shared_ptr<Host>& host,
+                                              const HttpWaitLimit& limit);
+  Expected<Connection, flare::Status> ConnectTo(
+      const Endpoint& peer, const std::shared_ptr<Host>& host,
+      const HttpWaitLimit& limit);
+  Expected<TlsContext, flare::Status> Tls();
+  // At the end of a request.
+  void Keep(Host* host, Connection connection);
+  std::vector<Connection> AllOpen();
+
+  const HttpClientOptions options_;
+  // Taken with the lock of the client side held (client_side.h), or alone;
+  // locks of connections may be taken with it held.
+  ThreadMutex mutex_;
+  std::map<HttpOrigin, std::weak_ptr<Host>> hosts_ FLARE_GUARDED_BY(mutex_);
+  std::map<const HttpClientConnection*, Open> open_ FLARE_GUARDED_BY(mutex_);
+  std::size_t kept_count_ FLARE_GUARDED_BY(mutex_) = 0;
+  TlsContext tls_ FLARE_GUARDED_BY(mutex_);  // Null: not needed yet.
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_

@@ -1,0 +1,133 @@
+#include "flare/rpc/http_client/http_request_writer.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "flare/base/string.h"
+#include "flare/base/version.h"
+#include "flare/rpc/http/http_text.h"
+#include "flare/rpc/http/http_writer.h"
+#include "flare/rpc/http_client_options.h"
+
+namespace flare::rpc {
+namespace {
+
+// They concern the connection, or the length of the body: what the server reads
+// from them must be what the client does.
+constexpr std::string_view kOwnFields[] = {
+    "Connection",        "Content-Length",   "Expect",
+    "Keep-Alive",        "Proxy-Connection", "TE",
+    "Transfer-Encoding", "Trailer",          "Upgrade"};
+
+flare::Status BadRequest(std::string why) {
+  return flare::Status(ERROR_INVALID_REQUEST, std::move(why));
+}
+
+flare::Status CheckHttpField(std::string_view name, std::string_view value) {
+  if (!IsHttpToken(name)) {
+    return BadRequest("\"" + OneLine(name) + "\" is no name of a field");
+  }
+  const std::string quoted = "the field " + std::string(name);
+  if (!std::all_of(value.begin(), value.end(), IsHttpValueChar)) {
+    return BadRequest(quoted + " has control bytes in its value");
+  }
+  for (std::string_view own : kOwnFields) {
+    if (IEquals(name, own)) {
+      return BadRequest(quoted + " is written by the client itself");
+    }
+  }
+  if (IEquals(name, "Host") && !MayBeHttpHost(value)) {
+    return BadRequest(quoted + " has no good host");
+  }
+  return {};
+}
+
+bool HasBodyByNature(HttpMethod method) {
+  return method == HttpMethod::Post || method == HttpMethod::Put ||
+         method == HttpMethod::Patch;
+}
+
+// Puts a field that each request has in front, unless `request` has its own.
+void AppendDefault(const HttpRequest& request, std::string_view name,
+                   std::string_view value, BufferBuilder* out) {
+  if (!request.headers()->contains(name)) {
+    out->Append(name, ": ", value, "\r\n");
+  }
+}
+
+}  // namespace
+
+flare::Status AddHttpField(std::string_view line, HttpHeaders* headers) {
+  const std::size_t colon = line.find(':');
+  if (colon == line.npos) {
+    return BadRequest("\"" + OneLine(line) +
+                      "\" is no field, as \"Name: value\" is");
+  }
+  const std::string_view name = line.substr(0, colon);
+  const std::string_view value = TrimBlanks(line.substr(colon + 1));
+  if (flare::Status checked = CheckHttpField(name, value); !checked.ok()) {
+    return checked;
+  }
+  headers->Append(name, value);
+  return {};
+}
+
+Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
+                                                 const HttpUrl& url) {
+  const HttpMethod method = request.method();
+  if (method == HttpMethod::Unspecified || method == HttpMethod::Connect) {
+    return BadRequest("the method " + std::string(ToStringView(method)) +
+                      " can't be requested");
+  }
+  if (request.headers()->TryGetMultiple("Host").size() > 1) {
+    return BadRequest("there are several fields Host");
+  }
+  BufferBuilder out;
+  out.Append(ToStringView(method), " ", url.target, " HTTP/1.1\r\n");
+  AppendDefault(request, "Host", url.host, &out);
+  AppendDefault(request, "User-Agent", std::string("flare/") + kVersion, &out);
+  AppendDefault(request, "Accept", "*/*", &out);
+  for (const auto& [name, value] : *request.headers()) {
+    if (flare::Status checked = CheckHttpField(name, value); !checked.ok()) {
+      return checked;
+    }
+    out.Append(name, ": ", value, "\r\n");
+  }
+  if (request.body_size() != 0 || HasBodyByNature(method)) {
+    out.Append("Content-Length: ");
+    AppendDecimal(std::uint64_t{request.body_size()}, &out);
+    out.Append("\r\n");
+  }
+  out.Append("\r\n");
+  out.Append(*request.noncontiguous_body());
+  return out.DestructiveGet();
+}
+
+void RedirectHttpRequest(HttpStatus status, const HttpUrl& from,
+                         const HttpUrl& to, HttpRequest* request) {
+  HttpHeaders* const headers = request->headers();
+  const bool see_other =
+      status == HttpStatus::SeeOther && request->method() != HttpMethod::Head;
+  // As browsers do; RFC 9110, 15.4.2 allows it.
+  const bool post_moved =
+      (status == HttpStatus::MovedPermanently || status == HttpStatus::Found) &&
+      request->method() == HttpMethod::Post;
+  if (see_other || post_moved) {
+    request->set_method(HttpMethod::Get);
+    request->set_body(Buffer());
+    for (std::string_view name : {"Content-Type", "Content-Encoding",
+                                  "Content-Language", "Content-Location"}) {
+      headers->Remove(name);
+    }
+  }
+  if (from.origin() != to.origin()) {
+    for (std::string_view name :
+         {"Authorization", "Cookie", "Proxy-Authorization", "Host"}) {
+      headers->Remove(name);
+    }
+  }
+}
+
+}  // namespace flare::rpc
