@@ -14,6 +14,7 @@
 #include "flare/fiber/fiber_local.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/grpc/grpc_status.h"
+#include "flare/rpc/http_client.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rate_limiter.h"
 #include "flare/rpc/rpc_channel.h"
@@ -204,6 +205,37 @@ void ReplyInKind(flare::RpcServerController* controller) {
 void TakeStream(google::protobuf::RpcController* controller) {
   auto* server = static_cast<flare::RpcServerController*>(controller);
   auto reader = server->GetStreamReader<demo::Number>();
+}
+
+// docs/http_client.md
+
+void Pay(const flare::HttpClient& client, const std::string& token) {
+  auto response =
+      client.Post("http://payments:8080/orders/7", R"({"cents": 9})",
+                  {.timeout = 500ms,
+                   .content_type = "application/json",
+                   .headers = {"Authorization: Bearer " + token}});
+  if (!response) {
+    LOG(ERROR) << response.error().ToString();  // Why there is no response.
+  } else if (response->status() != flare::HttpStatus::Created) {
+    LOG(ERROR) << *response->body();
+  }
+}
+
+void Patch(const flare::HttpClient& client) {
+  flare::HttpRequest request;
+  request.set_method(flare::HttpMethod::Patch);
+  request.set_uri("/orders/7");
+  request.headers()->Set("If-Match", "\"1\"");
+  request.set_body("{}");
+  auto response = client.Request("https", "payments", request);
+  if (!response) LOG(ERROR) << response.error().ToString();
+}
+
+void AskDocker(const flare::HttpClient& client) {
+  auto response = client.Get("http://docker/v1.43/info",
+                             {.connect_to = "unix:/run/docker.sock"});
+  if (!response) LOG(ERROR) << response.error().ToString();
 }
 
 }  // namespace pages

@@ -1,10 +1,13 @@
 """The short examples (docs/examples.md) do as they say."""
 
 import concurrent.futures
+import gzip
 import http.client
+import http.server
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -17,6 +20,30 @@ import unittest_xml
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), 'tools')
 PATIENCE_S = 120
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def do_GET(self):
+        if self.path == '/moved':
+            self.send_response(302)
+            self.send_header('Location', '/page')
+            self.send_header('Content-Length', '0')
+            self.end_headers()
+            return
+        body = b'hello ' * 1000
+        self.send_response(200 if self.path == '/page' else 404)
+        self.send_header('Content-Type', 'text/plain')
+        if 'gzip' in self.headers.get('Accept-Encoding', ''):
+            self.send_header('Content-Encoding', 'gzip')
+            body = gzip.compress(body)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
 
 
 class ShortTest(unittest.TestCase):
@@ -72,6 +99,54 @@ class ShortTest(unittest.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
         return server, server.stdout.readline().decode().strip()
+
+    # Pages by Python's server; `certificate`: a file, its key is beside it.
+    def serve_pages(self, certificate=None):
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Pages)
+        self.addCleanup(server.server_close)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate + '.crt', certificate + '.key')
+            server.socket = context.wrap_socket(server.socket,
+                                                server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        return '%s://127.0.0.1:%d' % ('https' if certificate else 'http',
+                                      server.server_address[1])
+
+    def test_fetch(self):
+        url = self.serve_pages()
+        self.check('fetch', '%s/page: 200, 6000 bytes of text/plain\n'
+                   '%s/moved: 200, 6000 bytes of text/plain\n'
+                   '%s/else: 404, 6000 bytes of text/plain\n'
+                   'http://127.0.0.1:1: ERROR_FAIL_TO_CONNECT_SERVER\n'
+                   % (url, url, url), url + '/page', url + '/moved',
+                   url + '/else', 'http://127.0.0.1:1')
+        with tempfile.NamedTemporaryFile() as saved:
+            self.check('fetch', url + '/page: 200, 0 bytes of text/plain\n',
+                       '--save=' + saved.name, url + '/page')
+            self.assertEqual(saved.read(), b'hello ' * 1000)
+
+    def test_fetch_by_tls(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        bad = ('expired', 'wrong_host', 'self_signed', 'unknown')
+        subprocess.run([os.path.join(TOOLS, 'make_test_ca'), folder.name, 'ca',
+                        'server', *bad], check=True, stderr=subprocess.DEVNULL)
+        ca = '--ca=' + os.path.join(folder.name, 'ca.crt')
+
+        def serve(name):
+            return self.serve_pages(os.path.join(folder.name, name)) + '/page'
+
+        url = serve('server')
+        self.check('fetch', url + ': 200, 6000 bytes of text/plain\n', ca, url)
+        # The system's roots don't vouch for it.
+        self.check('fetch', url + ': ERROR_SSL\n', url)
+        for name in bad:
+            url = serve(name)
+            self.check('fetch', url + ': ERROR_SSL\n', ca, url)
 
     def test_metrics(self):
         _, url = self.serve('metrics')
