@@ -179,9 +179,12 @@ class OddTransport final : public Transport {
   Progress Handshake() override { return Progress::kDone; }
   std::int64_t handshake_timeout_ns() const override { return 0; }
   ssize_t Receive(const iovec* pieces, int count) override {
-    return ReceivePieces(fd_, pieces, count);
+    const ssize_t n = ReceivePieces(fd_, pieces, count);
+    taken_ = n > 0 ? static_cast<std::size_t>(n) : 0;
+    return n;
   }
   bool HasMore() const override { return false; }
+  std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return false; }
   ssize_t Send(const iovec* pieces, std::size_t count) override {
     if (takes_nothing) return 0;
@@ -202,6 +205,7 @@ class OddTransport final : public Transport {
 
  private:
   int fd_ = -1;
+  std::size_t taken_ = 0;
 };
 
 // However a transport behaves, the flusher comes to an end.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -32,9 +33,12 @@ class OneByteTransport final : public Transport {
   }
   std::int64_t handshake_timeout_ns() const override { return 0; }
   ssize_t Receive(const iovec* pieces, int count) override {
-    return ::readv(fd_, pieces, count);
+    const ssize_t n = ::readv(fd_, pieces, count);
+    taken_ = n > 0 ? static_cast<std::size_t>(n) : 0;
+    return n;
   }
   bool HasMore() const override { return false; }
+  std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return false; }
   ssize_t Send(const iovec* pieces, std::size_t count) override {
     return ::writev(fd_, pieces, static_cast<int>(count));
@@ -47,6 +51,7 @@ class OneByteTransport final : public Transport {
  private:
   std::atomic<int>* const steps_;
   int fd_ = -1;
+  std::size_t taken_ = 0;
 };
 
 class HandshakeTest : public testing::ConnectionTest {};

@@ -120,7 +120,8 @@ bool StreamConnection::ReadInTurn() {
   }
 }
 
-// After EndInput(), and after a read of `bytes` that has left some.
+// After EndInput(), and after a read of `bytes` off the socket that has left
+// some.
 void StreamConnection::NoteLeftToEnd(std::size_t bytes) {
   if (left_to_end_) {
     *left_to_end_ -= std::min(*left_to_end_, bytes);
@@ -219,6 +220,7 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
         transport_ == nullptr
             ? ReceivePieces(fd(), space.iovecs(), space.iovec_count())
             : transport_->Receive(space.iovecs(), space.iovec_count());
+    if (transport_ != nullptr) *bytes = transport_->taken();
     if (n == 0) return HandleEndOfInput();
     if (n < 0) {
       // In place of `errno`: the handler may have moved this loop to another
@@ -241,9 +243,10 @@ StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
       if (ended > 0) CloseEnded(ended);
       return ReadOutcome::kDrained;
     }
-    *bytes = static_cast<std::size_t>(n);
-    filled = *bytes == space.capacity();
-    input_.Append(space.Commit(*bytes));
+    const auto received = static_cast<std::size_t>(n);
+    if (transport_ == nullptr) *bytes = received;
+    filled = received == space.capacity();
+    input_.Append(space.Commit(received));
   }
   // relaxed: a timestamp on its own.
   last_received_ns_.store(NowNs(), std::memory_order_relaxed);

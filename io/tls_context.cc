@@ -78,6 +78,12 @@ Status CheckReadable(const std::string& path, const char* what) {
   return Status();
 }
 
+void OnMessage(int sent, int /*version*/, int content_type, const void*,
+               std::size_t, SSL* ssl, void*) {
+  auto* const session = static_cast<TlsSession*>(SSL_get_app_data(ssl));
+  if (session != nullptr) session->NoteMessage(sent != 0, content_type);
+}
+
 Status UseVersion(SSL_CTX* context, TlsVersion version) {
   SSL_CTX_set_min_proto_version(
       context, version == TlsVersion::k1_3 ? TLS1_3_VERSION : TLS1_2_VERSION);
@@ -86,6 +92,7 @@ Status UseVersion(SSL_CTX* context, TlsVersion version) {
                                    SSL_OP_PRIORITIZE_CHACHA);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_read_ahead(context, 1);
+  SSL_CTX_set_msg_callback(context, &OnMessage);
   return Status();
 }
 

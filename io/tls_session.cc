@@ -15,7 +15,13 @@
 //        without a system call. The poller's next edge brings the reader back.
 //        The input's end has no edge of its own if it came along with bytes: a
 //        call that got bytes, but no whole record, reads once more.
-//  [TS5] The caller of SendEnd() ends the socket's output next: the kernel
+//  [TS5] However little data a peer's records have, a Receive() takes
+//  kMostBeside
+//        more bytes than it has room for, and leaves the rest to the next one:
+//        so mutex_ is held for milliseconds at most, and the caller's other
+//        work gets its turn. Messages without data, such as changes of keys,
+//        cost more than records; a peer that sends many is given up.
+//  [TS6] The caller of SendEnd() ends the socket's output next: the kernel
 //        keeps close_notify (MSG_MORE) and sends it with the FIN, as one
 //        segment.
 #include "flare/io/tls_session.h"
@@ -43,6 +49,12 @@ constexpr std::size_t kKeptCipher = 1 << 10;
 // Answers to handshake records, such as refused renegotiations, for a peer that
 // doesn't read them. Our own output is a few records at a time.
 constexpr std::size_t kMostCipher = 1 << 20;
+// Two records and more [TS5].
+constexpr std::size_t kMostBeside = 40 << 10;
+// Messages that a peer may send beside its data: so many, and one for each so
+// many bytes of these. OpenSSL changes its keys after 2^24 records.
+constexpr std::uint64_t kFreeMessages = 64;
+constexpr std::uint64_t kDataPerMessage = 64 << 10;
 
 TlsSession* SessionOf(BIO* bio) {
   return static_cast<TlsSession*>(BIO_get_data(bio));
@@ -72,6 +84,12 @@ BIO_METHOD* MakeMethod() {
   BIO_meth_set_write(method, &WriteBio);
   BIO_meth_set_ctrl(method, &ControlBio);
   return method;
+}
+
+std::size_t SizeOf(const iovec* pieces, int count) {
+  std::size_t size = 0;
+  for (int i = 0; i != count; ++i) size += pieces[i].iov_len;
+  return size;
 }
 
 BIO* NewBio(TlsSession* session) {
@@ -114,7 +132,12 @@ TlsSession::~TlsSession() {
 }
 
 int TlsSession::ReadSocket(char* to, int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
-  if (drained_) {  // [TS4]
+  if (TooManyMessages()) {  // [TS5]
+    errno = EPROTO;
+    return -1;
+  }
+  paused_ = !drained_ && taken_ >= may_take_;
+  if (drained_ || paused_) {  // [TS4] [TS5]
     errno = EAGAIN;
     return -1;
   }
@@ -132,6 +155,7 @@ int TlsSession::ReadSocket(char* to, int size) FLARE_NO_THREAD_SAFETY_ANALYSIS {
   }
   drained_ = n < size && n != 0;
   got_bytes_ = got_bytes_ || n != 0;
+  taken_ += static_cast<std::size_t>(n);
   for (ssize_t i = 0; i < n && first_count_ != 2; ++i) {
     first_bytes_[first_count_++] = static_cast<unsigned char>(to[i]);
   }
@@ -231,24 +255,39 @@ void TlsSession::CountOutcome(
   TlsCounters::Count(&(TlsCountersOf(setup_.is_server).*outcome));
 }
 
+// Called within OpenSSL's functions.
+void TlsSession::NoteMessage(bool sent,
+                             int content_type) FLARE_NO_THREAD_SAFETY_ANALYSIS {
+  // relaxed: set by this role.
+  if (!secure_.load(std::memory_order_relaxed)) return;
+  if (content_type == (sent ? SSL3_RT_ALERT : SSL3_RT_HANDSHAKE)) ++messages_;
+}
+
+bool TlsSession::TooManyMessages() const {
+  return messages_ > kFreeMessages + data_ / kDataPerMessage;
+}
+
 ssize_t TlsSession::Receive(const iovec* pieces, int count) {
-  has_more_ = false;
+  taken_ = 0;
+  bool paused = false;
   ssize_t received = 0;
   if (input_ == Input::kOpen) {
     const ScopedLock guard(mutex_);
-    got_bytes_ = false;
+    got_bytes_ = paused_ = false;
+    may_take_ = SizeOf(pieces, count) + kMostBeside;
     received = ReceiveAll(pieces, count);
-    if (received == 0 && input_ == Input::kOpen && got_bytes_) {
+    if (received == 0 && input_ == Input::kOpen && got_bytes_ && !paused_) {
       received = ReceiveAll(pieces, count);  // [TS4]
     }
+    paused = paused_ && input_ == Input::kOpen;
     // Alerts, answers to new keys. Bytes that the socket doesn't take now leave
     // with the next output.
     if (!cipher_.empty()) static_cast<void>(FlushCipher());
   }
-  has_more_ = received != 0 && input_ != Input::kOpen;
+  has_more_ = paused || (received != 0 && input_ != Input::kOpen);
   if (received != 0) return received;
   if (input_ == Input::kEnded) return 0;
-  errno = input_ == Input::kBroken ? EPROTO : EAGAIN;
+  errno = input_ == Input::kBroken ? EPROTO : paused ? EINTR : EAGAIN;
   return -1;
 }
 
@@ -277,6 +316,7 @@ std::size_t TlsSession::ReceiveSome(const iovec& piece) {
       break;
     }
     received += n;
+    data_ += n;
   }
   got_data_ = got_data_ || received != 0;
   return received;
@@ -292,6 +332,15 @@ void TlsSession::EndInput(int result) {
       return;
     default:
       break;
+  }
+  if (TooManyMessages()) {
+    ERR_clear_error();
+    failure_ =
+        Status(EPROTO,
+               "TLS: the peer sends too many messages without data, such "
+               "as changes of its keys");
+    input_ = Input::kBroken;
+    return;
   }
   const bool gone = eof_ || read_error_ == ECONNRESET;
   if (gone && lacks_certificate_ && !got_data_) {
@@ -404,7 +453,7 @@ ssize_t TlsSession::SendEnd() {
     SSL_shutdown(ssl_);
     ERR_clear_error();
   }
-  return FlushCipher(MSG_MORE);  // [TS5]
+  return FlushCipher(MSG_MORE);  // [TS6]
 }
 
 bool TlsSession::end_sent() const {

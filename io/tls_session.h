@@ -47,6 +47,7 @@ class TlsSession final : public Transport {
   Handshakes* handshakes() const override { return setup_.handshakes.get(); }
   ssize_t Receive(const iovec* pieces, int count) override;
   bool HasMore() const override { return has_more_; }
+  std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return cut_short_; }
   ssize_t Send(const iovec* pieces, std::size_t count) override;
   ssize_t SendEnd() override;
@@ -58,6 +59,9 @@ class TlsSession final : public Transport {
 
   // For the callback of new sessions, on the client's side.
   void Remember(SSL_SESSION* session) { setup_.remember(session); }
+  // For the callback of messages: the peer has sent one beside its data, or has
+  // been answered one, by an alert.
+  void NoteMessage(bool sent, int content_type);
   // For the callback of servers that ask for a certificate, if there is none.
   void NoteCertificateLacks() { lacks_certificate_ = true; }
 
@@ -66,6 +70,8 @@ class TlsSession final : public Transport {
   int WriteCipher(const char* from, int size);
 
  private:
+  static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
+
   // The input's state, the reader's own.
   enum class Input { kOpen, kEnded, kBroken };
 
@@ -73,6 +79,7 @@ class TlsSession final : public Transport {
   ssize_t ReceiveAll(const iovec* pieces, int count) FLARE_REQUIRES(mutex_);
   std::size_t ReceiveSome(const iovec& piece) FLARE_REQUIRES(mutex_);
   void EndInput(int result) FLARE_REQUIRES(mutex_);
+  bool TooManyMessages() const FLARE_REQUIRES(mutex_);
   bool Encrypt(const iovec* pieces, std::size_t count) FLARE_REQUIRES(mutex_);
   bool WriteRecord(const void* data, std::size_t size) FLARE_REQUIRES(mutex_);
   ssize_t FlushCipher(int flags = 0) FLARE_REQUIRES(mutex_);
@@ -94,6 +101,13 @@ class TlsSession final : public Transport {
   bool ended_ FLARE_GUARDED_BY(mutex_) = false;  // SSL_shutdown() was called.
   bool drained_ FLARE_GUARDED_BY(mutex_) = false;
   bool got_bytes_ FLARE_GUARDED_BY(mutex_) = false;  // Since it was cleared.
+  // How many bytes the call at hand may take off the socket; and it would have
+  // taken more.
+  std::size_t may_take_ FLARE_GUARDED_BY(mutex_) = kNoLimit;
+  bool paused_ FLARE_GUARDED_BY(mutex_) = false;
+  // Since the handshake: messages beside data, and bytes of data.
+  std::uint64_t messages_ FLARE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t data_ FLARE_GUARDED_BY(mutex_) = 0;
   bool eof_ FLARE_GUARDED_BY(mutex_) = false;
   int read_error_ FLARE_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> secure_{false};  // The handshake is done.
@@ -101,6 +115,7 @@ class TlsSession final : public Transport {
   // The reader's own.
   Input input_ = Input::kOpen;
   bool has_more_ = false;
+  std::size_t taken_ = 0;
   bool cut_short_ = false;
   bool got_data_ = false;
   bool lacks_certificate_ = false;  // The server has asked for one.

@@ -1,6 +1,7 @@
 #include "flare/io/tls_session.h"
 
 #include <fcntl.h>
+#include <openssl/bio.h>
 #include <openssl/ssl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -131,6 +132,94 @@ TEST_F(TlsSessionTest, CannotSendTheEndToAPeerThatHasReset) {
   EXPECT_EQ(server_->SendEnd(), -1);
   EXPECT_EQ(errno, EPIPE);
   EXPECT_FALSE(server_->end_sent());
+}
+
+// A client whose output is gathered, to be sent at once.
+class TlsSessionFloodTest : public TlsSessionTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(TlsSessionTest::SetUp());
+    output_ = BIO_new(BIO_s_mem());
+    SSL_set0_wbio(client_.get(), output_);
+  }
+
+  void Send() {
+    char* data = nullptr;
+    const long size = BIO_get_mem_data(output_, &data);
+    ASSERT_EQ(::write(client_fd_.get(), data, static_cast<std::size_t>(size)),
+              size);
+    BIO_reset(output_);
+  }
+  void WriteRecords(int count, const std::string& data) {
+    for (int i = 0; i != count; ++i) {
+      ASSERT_EQ(
+          SSL_write(client_.get(), data.data(), static_cast<int>(data.size())),
+          static_cast<int>(data.size()));
+    }
+  }
+  void ChangeKeys(int count) {
+    for (int i = 0; i != count; ++i) {
+      ASSERT_EQ(SSL_key_update(client_.get(), SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+      ASSERT_EQ(SSL_do_handshake(client_.get()), 1);
+    }
+  }
+
+ private:
+  BIO* output_ = nullptr;  // The client's.
+};
+
+// A record of one byte costs as much as one of a thousand.
+TEST_F(TlsSessionFloodTest, LeavesRecordsToTheNextTurn) {
+  constexpr int kRecords = 4000;
+  ASSERT_NO_FATAL_FAILURE(WriteRecords(kRecords, "x"));
+  ASSERT_NO_FATAL_FAILURE(Send());
+  std::array<char, 8192> space;
+  const iovec piece{space.data(), space.size()};
+  int got = 0;
+  int calls = 0;
+  for (; got != kRecords; ++calls) {
+    const ssize_t n = server_->Receive(&piece, 1);
+    ASSERT_GT(n, 0);
+    got += static_cast<int>(n);
+    EXPECT_LT(server_->taken(), space.size() + (64 << 10));
+  }
+  EXPECT_GE(calls, 2);
+  while (server_->HasMore()) ASSERT_EQ(server_->Receive(&piece, 1), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(TlsSessionFloodTest, TakesNewKeysNowAndThen) {
+  std::array<char, 16 << 10> space;
+  const iovec piece{space.data(), space.size()};
+  for (int i = 0; i != 60; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ChangeKeys(1));
+    ASSERT_NO_FATAL_FAILURE(WriteRecords(1, "x"));
+    ASSERT_NO_FATAL_FAILURE(Send());
+    ASSERT_EQ(server_->Receive(&piece, 1), 1);
+  }
+  // ... and more with more data.
+  const std::string data(space.size(), 'x');
+  for (int i = 0; i != 500; ++i) {
+    if (i % 5 == 0) ASSERT_NO_FATAL_FAILURE(ChangeKeys(1));
+    ASSERT_NO_FATAL_FAILURE(WriteRecords(1, data));
+    ASSERT_NO_FATAL_FAILURE(Send());
+    ASSERT_EQ(server_->Receive(&piece, 1), static_cast<ssize_t>(data.size()));
+  }
+}
+
+// Each costs several microseconds, and a peer can send millions.
+TEST_F(TlsSessionFloodTest, GivesUpAPeerThatOnlyChangesItsKeys) {
+  int calls = 0;
+  do {
+    ASSERT_LT(++calls, 10);
+    ASSERT_NO_FATAL_FAILURE(ChangeKeys(500));
+    ASSERT_NO_FATAL_FAILURE(Send());
+    ASSERT_EQ(Receive(), -1);
+  } while (errno == EAGAIN || errno == EINTR);
+  EXPECT_EQ(errno, EPROTO);
+  EXPECT_EQ(server_->failure().message(),
+            "TLS: the peer sends too many messages without data, such as "
+            "changes of its keys");
 }
 
 class TlsSessionOverTcpTest : public TlsSessionTest {

@@ -40,10 +40,15 @@ class Transport {
   virtual Handshakes* handshakes() const { return nullptr; }
 
   // Receives as recv(2). Less than there is room for: all that had arrived was
-  // taken, unless HasMore(). EPROTO: see failure().
+  // taken, unless HasMore(). EPROTO: see failure(). EINTR: the bytes that
+  // were taken have brought none for the caller; there may be more, for its
+  // next turn.
   virtual ssize_t Receive(const iovec* pieces, int count) = 0;
-  // The next Receive() has something to tell, whatever the socket says.
+  // The next Receive() may have something to tell, whatever the socket says.
   virtual bool HasMore() const = 0;
+  // The bytes that the last Receive() has taken off the socket. They are its
+  // work, however few came out of them.
+  virtual std::size_t taken() const = 0;
   // The end that Receive() told came from the network, not from the peer's
   // session: the bytes that the peer sent before may be cut short.
   virtual bool cut_short() const = 0;

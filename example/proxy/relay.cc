@@ -149,7 +149,7 @@ std::size_t Relay::Receive(Side from) {
     } else {
       SourceFailed(from);
     }
-    return 0;
+    return flow.source_tls != nullptr ? flow.source_tls->taken() : 0;
   }
   const auto received = static_cast<std::size_t>(n);
   if (received < size && !flow.hang_up &&
@@ -158,7 +158,7 @@ std::size_t Relay::Receive(Side from) {
   }
   Deliver(from, std::string_view(Scratch(), received));
   if (!flow.done) ChooseMode(from, received, received == size);
-  return received;
+  return flow.source_tls != nullptr ? flow.source_tls->taken() : received;
 }
 
 void Relay::EndOfInput(Side from) {

@@ -32,14 +32,23 @@ class ScriptedTls final : public flare::io::Transport {
 
   ssize_t Receive(const iovec* pieces, int count) override {
     EXPECT_EQ(count, 1);
+    ++receives;
+    taken_ = kMostAtOnce;
+    if (without_data != 0) {
+      --without_data;
+      errno = EINTR;
+      return -1;
+    }
     const std::size_t n = std::min(pieces->iov_len, input.size());
     std::copy_n(input.data(), n, static_cast<char*>(pieces->iov_base));
     input.erase(0, n);
+    taken_ = n;
     if (n != 0 || ends) return static_cast<ssize_t>(n);
     errno = EAGAIN;
     return -1;
   }
   bool HasMore() const override { return input.empty() && ends; }
+  std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return cuts_short; }
 
   ssize_t Send(const iovec* pieces, std::size_t count) override {
@@ -76,6 +85,9 @@ class ScriptedTls final : public flare::io::Transport {
 
   std::string input;  // Arrives.
   bool ends = false;  // After `input`.
+  // So many calls find no data, and more to come, before that.
+  std::size_t without_data = 0;
+  std::size_t receives = 0;
   bool cuts_short = false;
   bool takes = true;  // The socket does.
   std::string output;
@@ -85,6 +97,7 @@ class ScriptedTls final : public flare::io::Transport {
  private:
   static constexpr std::size_t kMostAtOnce = 64 << 10;
   std::string begun_;  // Encrypted, but refused by the socket.
+  std::size_t taken_ = 0;
 };
 
 class RelayTlsTest : public ::testing::Test {
@@ -175,6 +188,17 @@ TEST_F(RelayTlsTest, LetsAPeerGoThatWasToldTheEnd) {
   Run(EPOLLIN, 0);
   ASSERT_EQ(outcome_, Relay::Outcome::kEnded);
   EXPECT_EQ(relay_.result().end, Relay::Result::End::kFinished);
+}
+
+// Others get their turn while a peer sends records without data.
+TEST_F(RelayTlsTest, DoesNotReadForEverWithoutData) {
+  client_.without_data = 1'000'000;
+  EXPECT_EQ(relay_.Run(EPOLLIN, 0), Relay::Outcome::kMore);
+  EXPECT_LE(client_.receives, 8u);
+  client_.without_data = 0;
+  client_.input = "at last";
+  Run(0, 0);
+  EXPECT_EQ(upstream_.output, "at last");
 }
 
 TEST_F(RelayTlsTest, SendsWhatTheHandshakeHasLeft) {

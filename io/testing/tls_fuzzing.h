@@ -236,6 +236,8 @@ class TlsSessionCheck {
   void PeerChangesKeys() {
     ERR_clear_error();
     if (SSL_version(peer_) == TLS1_3_VERSION) {
+      // Sessions give up peers that do it too often.
+      if (++key_changes_ > 50) damaged_ = true;
       SSL_key_update(peer_, SSL_KEY_UPDATE_REQUESTED);
     } else if (SSL_is_init_finished(peer_) != 0) {
       damaged_ = true;  // Sessions refuse it, and later bytes may be lost.
@@ -327,12 +329,15 @@ class TlsSessionCheck {
 
   // False: there is nothing to receive.
   bool ReceiveOnce() {
-    const bool promised = session_->HasMore();
     std::string first(room_, '\0'), second(room_ / 2 + 1, '\0');
     const iovec pieces[] = {{first.data(), first.size()},
                             {second.data(), second.size()}};
     const ssize_t n = session_->Receive(pieces, 2);
     if (n < 0) {
+      if (errno == EINTR) {
+        CHECK(session_->HasMore());
+        return true;
+      }
       CHECK(errno == EAGAIN || errno == EPROTO) << errno;
       if (errno == EPROTO) {
         CHECK(damaged_);
@@ -340,7 +345,6 @@ class TlsSessionCheck {
         broken_ = true;
         return true;
       }
-      CHECK(!promised);
       return false;
     }
     if (n == 0) {
@@ -431,6 +435,7 @@ class TlsSessionCheck {
   BIO* to_session_ = nullptr;    // Its output.
   std::string pending_;          // On the way to the session.
   bool damaged_ = false;         // The session may fail.
+  int key_changes_ = 0;
   bool secure_ = false, broken_ = false, input_ended_ = false;
   bool output_broken_ = false, end_told_ = false;
   std::size_t room_ = 1000;
