@@ -3,6 +3,9 @@
 //        with. New files make a new set, for connections to come.
 //  [TC2] load_mutex_ is held while files are read, mutex_ for a pointer or a
 //        map only. One thread at a time reads; others go on with the old set.
+//  [TC3] looking_ is true while a fiber looks at the files: it alone sets it to
+//        false. Nobody else looks meanwhile, and none but the caller that has
+//        started it waits.
 #include "flare/io/tls_context.h"
 
 #include <openssl/err.h>
@@ -13,14 +16,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <memory>
+#include <new>
 #include <tuple>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/string.h"
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/event.h"
 #include "flare/fiber/long_task.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/task.h"
 #include "flare/io/tls_counters.h"
 #include "flare/io/tls_session.h"
 #include "flare/io/tls_text.h"
@@ -319,6 +327,32 @@ bool ClaimLook(std::chrono::nanoseconds interval,
                             std::memory_order_relaxed);
 }
 
+// Longer than a look takes unless the file system hangs.
+constexpr std::int64_t kLookPatienceNs = 200 * kNsPerMs;
+
+// [TC3]
+template <class Context>
+void LookAtFiles(std::shared_ptr<Context> context, std::atomic<bool>* looking) {
+  if (!fiber::IsRuntimeRunning()) return context->CheckFiles();
+  auto done = std::make_shared<fiber::Event>();
+  // relaxed, all: the files looked at have their own lock.
+  if (looking->exchange(true, std::memory_order_relaxed)) return;
+  try {
+    fiber::Spawn([context = std::move(context), looking, done] {
+      try {
+        fiber::RunBlocking([&] { context->CheckFiles(); });
+      } catch (const std::bad_alloc&) {  // Somebody will look again.
+      }
+      looking->store(false, std::memory_order_relaxed);
+      done->Set();
+    });
+  } catch (const std::bad_alloc&) {
+    looking->store(false, std::memory_order_relaxed);
+    throw;
+  }
+  static_cast<void>(done->WaitUntil(SaturatingAdd(NowNs(), kLookPatienceNs)));
+}
+
 // A host without its port and brackets.
 std::string HostAlone(const std::string& host) {
   if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
@@ -422,7 +456,9 @@ void TlsServerContext::CheckFiles() {
 }
 
 std::shared_ptr<const TlsServerKeys> TlsServerContext::Current() {
-  if (ClaimLook(options_.reload_interval, &next_look_ns_)) CheckFiles();
+  if (ClaimLook(options_.reload_interval, &next_look_ns_)) {
+    LookAtFiles(shared_from_this(), &looking_);
+  }
   const ScopedLock guard(mutex_);
   return keys_;
 }
@@ -521,7 +557,9 @@ void TlsClientContext::CheckFiles() {
 }
 
 std::shared_ptr<const TlsClientKeys> TlsClientContext::Current() {
-  if (ClaimLook(options_.reload_interval, &next_look_ns_)) CheckFiles();
+  if (ClaimLook(options_.reload_interval, &next_look_ns_)) {
+    LookAtFiles(shared_from_this(), &looking_);
+  }
   const ScopedLock guard(mutex_);
   return keys_;
 }

@@ -6,9 +6,11 @@
 //   auto c = StreamConnection::Accepted(fd, group, handler, stream_options,
 //                                       peer, (*context)->NewTransport());
 //
-// Thread-safe. Files are looked at by the thread that makes a connection, at
-// most once in TlsServerOptions::reload_interval, and read if they have
-// changed.
+// Thread-safe. Files are looked at when a connection is made, at most once in
+// TlsServerOptions::reload_interval, and read if they have changed: by a fiber
+// of its own, if the runtime is running, for which the connection waits for
+// 200 ms at most. So while a read hangs, as from a network mount whose server
+// is gone, connections go on with the files read before.
 #ifndef FLARE_IO_TLS_CONTEXT_H_
 #define FLARE_IO_TLS_CONTEXT_H_
 
@@ -50,7 +52,7 @@ class TlsFiles {
 struct TlsServerKeys;
 struct TlsClientKeys;
 
-class TlsServerContext {
+class TlsServerContext : public std::enable_shared_from_this<TlsServerContext> {
  public:
   // Makes a context. Fails with EINVAL and a text that names the file and its
   // fault.
@@ -59,11 +61,11 @@ class TlsServerContext {
   ~TlsServerContext();
 
   // For an accepted connection. If there are max_handshakes already, the oldest
-  // one makes way. Null: it can't, or there is no memory. Doesn't block, but
-  // may read files.
+  // one makes way. Null: it can't, or there is no memory. Blocks the fiber for
+  // no longer than a look at the files.
   std::unique_ptr<Transport> NewTransport();
 
-  // Looks at the files now.
+  // Looks at the files now. Blocks the thread.
   void CheckFiles();
 
   // Handshakes that go on.
@@ -82,6 +84,7 @@ class TlsServerContext {
   const std::shared_ptr<std::atomic<std::size_t>> handshake_count_;
   const std::shared_ptr<Handshakes> handshakes_;
   std::atomic<std::int64_t> next_look_ns_{0};
+  std::atomic<bool> looking_{false};
   ThreadMutex load_mutex_;  // Held while files are read.
   TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
   std::string complaint_ FLARE_GUARDED_BY(load_mutex_);
@@ -100,7 +103,7 @@ class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
 
   // For a connection to `host` (a name, or an address, with or without a port).
   // Null: there is no memory, or the name is none. `session_key` tells servers
-  // apart whose sessions can be resumed.
+  // apart whose sessions can be resumed. Blocks as the server's does.
   std::unique_ptr<Transport> NewTransport(const std::string& host,
                                           const std::string& session_key);
 
@@ -119,6 +122,7 @@ class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
   const TlsClientOptions options_;
   const std::string alpn_;  // As it is sent.
   std::atomic<std::int64_t> next_look_ns_{0};
+  std::atomic<bool> looking_{false};
   ThreadMutex load_mutex_;
   TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
   std::string complaint_ FLARE_GUARDED_BY(load_mutex_);
