@@ -194,6 +194,22 @@ int BeforeSignature(SSL*, void*) {
   return 1;
 }
 
+// A session that a ticket resumes isn't verified again, and each connection by
+// it gets a new ticket: so it would outlive the certificate of its client.
+SSL_TICKET_RETURN TakeTicket(SSL*, SSL_SESSION* session, const unsigned char*,
+                             std::size_t, SSL_TICKET_STATUS status, void*) {
+  if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) {
+    return SSL_TICKET_RETURN_IGNORE_RENEW;
+  }
+  X509* const client = SSL_SESSION_get0_peer(session);
+  if (client != nullptr &&
+      X509_cmp_current_time(X509_get0_notAfter(client)) <= 0) {
+    return SSL_TICKET_RETURN_IGNORE_RENEW;  // By a whole handshake, if at all.
+  }
+  return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE
+                                      : SSL_TICKET_RETURN_USE_RENEW;
+}
+
 // Takes any certificate; SSL_get_verify_result() still tells.
 int TakeAny(int, X509_STORE_CTX*) { return 1; }
 
@@ -234,6 +250,7 @@ Status LoadEntry(const TlsServerOptions& options, const TlsKeyPair& pair,
                                  sizeof(kSessionContext) - 1);
   // Tickets hold the session; nothing is kept here.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_session_ticket_cb(context.get(), nullptr, &TakeTicket, nullptr);
   SSL_CTX_set_tlsext_servername_callback(context.get(), &ChooseCertificate);
   SSL_CTX_set_tlsext_servername_arg(context.get(), keys);
   SSL_CTX_set_alpn_select_cb(context.get(), &ChooseAlpn, keys);

@@ -13,14 +13,16 @@
 
 namespace flare::io::testing {
 
-// Writes them to `folder`, as "key" and "certificate".
-inline void MakeTlsCertificate(const std::string& folder) {
+// Writes them to `folder`, as "key" and "certificate", which is valid for so
+// long.
+inline void MakeTlsCertificate(const std::string& folder,
+                               long seconds = 36'000) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = X509_new();
   CHECK(key != nullptr && certificate != nullptr);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
   X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 36'000);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), seconds);
   X509_set_pubkey(certificate, key);
   CHECK_NE(X509_sign(certificate, key, EVP_sha256()), 0);
   std::FILE* file = std::fopen((folder + "/key").c_str(), "w");
