@@ -27,20 +27,17 @@ bool IsMethodChar(char c) {
 }
 
 // The plain form of a path, as handlers may read it: without percent-escapes.
-// False: it has an escaped slash, backslash or zero byte, or a segment that is
-// ".", "..", or empty and not the last, which handlers read differently.
+// False: it has a backslash, an escaped slash or zero byte, or a segment that
+// is ".", "..", or empty and not the last, which handlers read differently.
 bool ToPlainPath(std::string_view path, std::string* plain) {
   for (std::size_t i = 0; i != path.size(); ++i) {
     const int high = i + 2 < path.size() ? HexDigit(path[i + 1]) : -1;
     const int low = i + 2 < path.size() ? HexDigit(path[i + 2]) : -1;
-    if (path[i] != '%' || high < 0 || low < 0) {
-      plain->push_back(path[i]);
-      continue;
-    }
-    const char c = static_cast<char>(16 * high + low);
-    if (c == '/' || c == '\\' || c == '\0') return false;
+    const bool escaped = path[i] == '%' && high >= 0 && low >= 0;
+    const char c = escaped ? static_cast<char>(16 * high + low) : path[i];
+    if (c == '\\' || (escaped && (c == '/' || c == '\0'))) return false;
     plain->push_back(c);
-    i += 2;
+    if (escaped) i += 2;
   }
   // Behind the slash that it begins with.
   for (std::string_view rest = std::string_view(*plain).substr(1);
@@ -302,8 +299,8 @@ class AccessRules::Parser {
     std::string plain;
     if (!ToPlainPath(path->begin, &plain)) {
       *why =
-          "has an escaped slash, backslash or zero byte, or a segment that is "
-          "empty, \".\" or \"..\": such paths are denied to everybody";
+          "has a backslash, an escaped slash or zero byte, or a segment that "
+          "is empty, \".\" or \"..\": such paths are denied to everybody";
       return false;
     }
     path->begin = std::move(plain);
