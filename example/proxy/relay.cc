@@ -79,7 +79,11 @@ void Relay::SendFirst(Side side, std::string_view bytes) {
 }
 
 void Relay::AddReceived(Side side, std::string_view bytes) {
-  if (!bytes.empty()) flows_[side].pending.Append(bytes);
+  Flow& flow = flows_[side];
+  if (!bytes.empty()) flow.pending.Append(bytes);
+  // Else there might be no room at all for a read, which would look like the
+  // end.
+  flow.full = flow.pending.size() >= options_.high_watermark;
 }
 
 Relay::Outcome Relay::Run(std::uint32_t client_events,

@@ -196,6 +196,29 @@ TEST_P(RelayTest, HeaderGoesFirstAndIsNotCounted) {
   EXPECT_EQ(Receive(upstream_.peer.get(), 21), "PROXY ...\r\nearly bird");
 }
 
+// As much of a client's first bytes waits as may: there is no room for a read.
+TEST_P(RelayTest, FirstBytesUpToTheHighWatermarkAreNoEnd) {
+  Open({.high_watermark = 5000, .low_watermark = 1000}, 4096);
+  const std::string full(1000, '-');
+  std::size_t waits = 0;
+  for (ssize_t n = 0; n >= 0; waits += static_cast<std::size_t>(n)) {
+    n = ::send(upstream_.ours.get(), full.data(), full.size(), MSG_NOSIGNAL);
+    if (n < 0) break;
+  }
+  relay_->AddReceived(Relay::kClient, Pattern(5000));
+  RunUntilQuiet();
+  ASSERT_TRUE(SendAll(client_.peer.get(), "more"));
+  RunUntilQuiet();
+  std::thread reader([&] {
+    const std::string got = Receive(upstream_.peer.get(), waits + 5004);
+    EXPECT_EQ(got.size(), waits + 5004);
+    EXPECT_TRUE(got.ends_with("more"));
+  });
+  RunUntil([&] { return Passed(Relay::kUpstream) == 5004; });
+  reader.join();
+  EXPECT_FALSE(ended_);
+}
+
 TEST_P(RelayTest, WritingToAnUpstreamThatIsGoneEndsTheRelay) {
   Open();
   ASSERT_TRUE(SendAll(upstream_.peer.get(), "last words"));
