@@ -29,6 +29,7 @@
 #include "flare/fiber/blocking_region.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/socket_options.h"
+#include "flare/rpc/log_throttle.h"
 #include "flare/rpc/server.h"
 #include "glog/logging.h"
 
@@ -303,8 +304,12 @@ void HandOver::Run() {
 // True: the successor serves in our place.
 bool HandOver::Serve(int successor) {
   if (const Status status = CheckUser(successor); !status.ok()) {
-    LOG(ERROR) << "Hand-over at " << path_ << " refused: " << status.message()
-               << '.';
+    // Everybody on the machine may connect to an abstract name.
+    static rpc::LogThrottle throttle;
+    if (const auto left_out = throttle.Admit()) {
+      LOG(ERROR) << "Hand-over at " << path_ << " refused: " << status.message()
+                 << rpc::LogThrottle::Note(*left_out) << '.';
+    }
     return false;
   }
   std::vector<int> sockets{door_.get()};
