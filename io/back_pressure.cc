@@ -6,9 +6,12 @@
 //  [BK2] A waiter lives on its fiber's stack; it is linked, unlinked and set
 //        only under the lock, so once it is not linked any more and the lock
 //        was held, nobody touches it.
-//      The budget is no part of [BK1]: when it is no longer tight, a waiter
+//      The budget is no part of that: when it is no longer tight, a waiter
 //      waits on until the next Release() or LookForRoom(), whose caller looks
-//      from time to time.
+//      from time to time, if MemoryBudget::TakeWaiting() says so. A waiter sets
+//      `waited_for_` and notes it there, in this order; that caller takes the
+//      note and looks at `waited_for_`. All are seq_cst, too: it finds the
+//      waiter, or a note for the next time.
 //  [BK3] Once `closed_` can be seen, no waiter is linked: a waiter whose
 //        deadline passes while Close() runs may return at once.
 #include "flare/io/back_pressure.h"
@@ -50,8 +53,8 @@ bool BackPressure::Release(std::size_t n) noexcept {
 }
 
 bool BackPressure::LookForRoom() noexcept {
-  // relaxed: a waiter that comes meanwhile looks by itself; seen next time.
-  if (!waited_for_.load(std::memory_order_relaxed)) return false;
+  // seq_cst: behind MemoryBudget::TakeWaiting() [BK1].
+  if (!waited_for_.load(std::memory_order_seq_cst)) return false;
   if (!IsRoom(queued())) return false;
   ScopedLock guard(lock_);
   return WakeAll();

@@ -52,15 +52,18 @@ class MemoryBudget : public RefCounted<MemoryBudget> {
   bool tight() const { return held() > limit_ / 2; }
   // Parts wait, or have waited, since it was tight. Sets that.
   void NoteWaiting() {
-    if (!waiting_.load(std::memory_order_relaxed)) {
-      waiting_.store(true, std::memory_order_relaxed);
+    // seq_cst, both: behind the part's own note that somebody waits; pair with
+    // TakeWaiting(), whose caller looks at these notes [BK1].
+    if (!waiting_.load(std::memory_order_seq_cst)) {
+      waiting_.store(true, std::memory_order_seq_cst);
     }
   }
   // True: they should look for room again. From time to time; nobody else says
   // that it is no longer tight.
   bool TakeWaiting() {
+    // seq_cst: pairs with NoteWaiting().
     return !tight() && waiting_.load(std::memory_order_relaxed) &&
-           waiting_.exchange(false, std::memory_order_relaxed);
+           waiting_.exchange(false, std::memory_order_seq_cst);
   }
   // No more should be taken in by those that hold much.
   bool over() const { return held() > limit_; }
