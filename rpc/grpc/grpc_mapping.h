@@ -117,6 +117,7 @@ class GrpcMessageCutter {
     in_.Append(bytes);
     compaction_.AfterAppend(&in_);
   }
+  void Clear() { in_.Clear(); }
   // The next message. kError, from then on: *error says why.
   Result Next(GrpcMessage* message, flare::Status* error);
   // Bytes that the message lacks which has begun, as far as its prefix says; 0:

@@ -850,6 +850,40 @@ TEST_F(GrpcServerProtocolTest, WritersWaitForThePeersWindow) {
   EXPECT_EQ(sink.held, 0u);
 }
 
+// Its reply may wait for the window for ever.
+TEST_F(GrpcServerProtocolTest, APartOfAMessageIsDroppedWhenTheCallIsAnswered) {
+  for (const bool by_method : {true, false}) {
+    Remake({});
+    sink.receiver = MakeRefCounted<TestReceiver>();
+    ClientStream stream;
+    Open(&stream, "/a.B/Stream");
+    Serve();
+    EXPECT_TRUE(sink.wire->SendMessage(
+        CreateBufferSlow(std::string(200'000, 'l')), false));
+    const std::string part = Message(9000).substr(0, 6000);
+    bool kept = true;
+    Buffer in = CreateBufferSlow(Frame(0, 0, 1, part).substr(0, 9));
+    in.Append(MakeReferencingBuffer(part.data(), part.size(),
+                                    [&kept] { kept = false; }));
+    InboundRequest request;
+    std::size_t need = 0;
+    EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kHandled);
+    EXPECT_TRUE(kept);
+    EXPECT_EQ(protocol->KeptOfMessage(), 6000u);
+    if (by_method) {
+      EXPECT_TRUE(sink.wire->SendEnd(flare::Status()));
+      sink.wire.reset();
+    } else {
+      in = CreateBufferSlow(Frame(0, 1, 1, ""));  // Ends within a message.
+      EXPECT_EQ(protocol->Cut(in, &request, &need, &error),
+                CutResult::kHandled);
+    }
+    EXPECT_EQ(protocol->KeptOfMessage(), 0u);
+    EXPECT_FALSE(kept);
+    sink.wire.reset();
+  }
+}
+
 TEST_F(GrpcServerProtocolTest, WhatWaitsIsDroppedWhenTheCallIsGivenUp) {
   ClientStream stream;
   Open(&stream, "/a.B/Stream");

@@ -70,6 +70,8 @@ void GrpcServerSession::Leave(Stream* stream, Phase phase) {
                       std::memory_order_relaxed);
     if (stream->round != round_) --earlier_;
   }
+  // The stream may last long: until the client takes what waits to be sent.
+  stream->messages.Clear();
   SetKept(stream, 0);
   stream->phase = phase;
 }
