@@ -156,7 +156,7 @@ class GrpcServerProtocol final : public ServerProtocol,
     return within_frame_ || incomplete_.load(std::memory_order_relaxed) != 0;
   }
   std::size_t KeptOfMessage() const override {
-    return kept_.load(std::memory_order_relaxed);
+    return kept_.load(std::memory_order_relaxed) + block_kept_;
   }
   bool EarlierMessagesEnded() override;
   bool HasTrailers(const ReplyTicket& ticket) const override {
@@ -243,9 +243,10 @@ class GrpcServerProtocol final : public ServerProtocol,
   Http2Site site_;
 
   // The reader's.
-  bool reads_head_ = false;    // It may be one of plain HTTP.
-  bool within_frame_ = false;  // The rest of one, or of a head, is to come.
-  std::vector<Event> events_;  // [GS2]
+  bool reads_head_ = false;     // It may be one of plain HTTP.
+  bool within_frame_ = false;   // The rest of one, or of a head, is to come.
+  std::size_t block_kept_ = 0;  // Bytes of that head.
+  std::vector<Event> events_;   // [GS2]
   // Running calls have views of methods, so none is removed.
   std::deque<KnownPath> known_paths_;
   const KnownPath* last_path_ = nullptr;
@@ -322,6 +323,7 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
     const bool rest = fine && complete_ == 0 && !in.empty();
     // More of a frame, or of a head, is to come.
     within_frame_ = rest || session_->within_block();
+    block_kept_ = session_->block_size();
     if (rest) {
       *need = session_->need();
       result = CutResult::kNeedMore;

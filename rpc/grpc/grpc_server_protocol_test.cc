@@ -542,6 +542,19 @@ TEST_F(GrpcServerProtocolTest, AHeadInPiecesIsOneRequest) {
   EXPECT_TRUE(feed(Frame(9, 4, 1, "\x84\x41\x01h") + Frame(1, 0, 3, "\x83")));
 }
 
+TEST_F(GrpcServerProtocolTest, CountsAHeadThatComesInPieces) {
+  Serve();
+  constexpr std::size_t kPiece = 10'000;
+  for (std::size_t i = 0; i != 5; ++i) {
+    Buffer in = CreateBufferSlow(
+        Frame(i == 0 ? 1 : 9, 0, 1, std::string(kPiece, '\0')));
+    InboundRequest request;
+    std::size_t need = 0;
+    EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kHandled);
+    EXPECT_EQ(protocol->KeptOfMessage(), (i + 1) * kPiece);
+  }
+}
+
 // The first one says whose request it is.
 TEST_F(GrpcServerProtocolTest, ARepeatedContentTypeHidesNoFields) {
   protocol = NewGrpcServerProtocol({}, &sink, {.plain = true});

@@ -221,6 +221,8 @@ class Http2Session {
   std::size_t need() const { return need_; }
   // More frames of a head, or of trailers, are to come.
   bool within_block() const { return block_stream_ != 0; }
+  // Bytes of it that are kept.
+  std::size_t block_size() const { return block_.size(); }
   // The output to send now; may be empty. Without memory the session fails.
   [[nodiscard]] Buffer Flush();
   // Output until Flush(), which must follow, is written by *builder, which is
