@@ -879,7 +879,7 @@ bool Http2Session::OpenBy(Http2Stream* stream,
     } else {
       stream->waits_to_open_ = true;
       KeepFields(fields, &KeptOf(stream)->head);
-      waiting_.push_back(stream->id_);
+      waiting_.Add(stream->id_);
     }
   });
   return true;
@@ -1152,20 +1152,18 @@ void Http2Session::StandInLine(Http2Stream* stream) {
       stream->waits_to_open_ || stream->is_closing_ || stream->in_line_) {
     return;
   }
-  line_.push_back(stream->id_);
+  line_.Add(stream->id_);
   stream->in_line_ = true;
 }
 
 // A frame each at a time, so that none waits for all of another.
 void Http2Session::ServeLine() {
-  std::size_t served = 0;
-  for (; served != line_.size() && send_window_ > 0; ++served) {
-    Http2Stream* const stream = streams_.Find(line_[served]);
+  while (!line_.empty() && send_window_ > 0) {
+    Http2Stream* const stream = streams_.Find(line_.Pop());
+    if (stream == nullptr) continue;  // It has closed.
     stream->in_line_ = false;
     WriteQueued(stream, kMaxFrameSize);
   }
-  line_.erase(line_.begin(),
-              line_.begin() + static_cast<std::ptrdiff_t>(served));
 }
 
 void Http2Session::WriteQueued(Http2Stream* stream, std::size_t most) {
@@ -1181,10 +1179,9 @@ void Http2Session::WriteQueued(Http2Stream* stream, std::size_t most) {
 }
 
 void Http2Session::OpenWaiting() {
-  std::size_t opened = 0;
-  for (; opened != waiting_.size() && open_ < peer_max_streams_; ++opened) {
-    Http2Stream* const stream = streams_.Find(waiting_[opened]);
-    if (stream->is_closing_) continue;
+  while (!waiting_.empty() && open_ < peer_max_streams_) {
+    Http2Stream* const stream = streams_.Find(waiting_.Pop());
+    if (stream == nullptr || stream->is_closing_) continue;
     stream->waits_to_open_ = false;
     ++open_;
     // The window may have changed meanwhile.
@@ -1192,8 +1189,6 @@ void Http2Session::OpenWaiting() {
     WriteBlock(stream->id_, stream->kept_->head, /*end=*/false);
     WriteQueued(stream, kEndless);
   }
-  waiting_.erase(waiting_.begin(),
-                 waiting_.begin() + static_cast<std::ptrdiff_t>(opened));
 }
 
 // --------------------------------------------------------------------------
@@ -1238,15 +1233,14 @@ void Http2Session::CloseMarked() {
 
 void Http2Session::Close(Http2Stream* stream, Http2Error outcome,
                          bool by_peer) {
-  if (stream->in_line_) [[unlikely]]
-    std::erase(line_, stream->id_);
-  if (stream->waits_to_open_) [[unlikely]] {
-    std::erase(waiting_, stream->id_);
-  } else if (!stream->is_closing_) {
-    --open_;
-  }
+  if (!stream->waits_to_open_ && !stream->is_closing_) --open_;
   if (stream->remote_end_) ended_[next_ended_++ % ended_.size()] = stream->id_;
   streams_.Remove(stream->id_);
+  const auto is_open = [this](std::int32_t id) { return Find(id) != nullptr; };
+  if (stream->in_line_) [[unlikely]]
+    line_.NoteClosed(is_open);
+  if (stream->waits_to_open_) [[unlikely]]
+    waiting_.NoteClosed(is_open);
   handler_->OnClosed(stream, outcome, by_peer);
 }
 

@@ -42,6 +42,7 @@
 #include "flare/rpc/http2/hpack.h"
 #include "flare/rpc/http2/http2_frame.h"
 #include "flare/rpc/http2/http2_head.h"
+#include "flare/rpc/http2/http2_stream_line.h"
 #include "flare/rpc/http2/http2_stream_table.h"
 #include "flare/rpc/wire/flood_guard.h"
 
@@ -497,8 +498,8 @@ class Http2Session {
   std::string block_out_;
   std::int64_t send_window_ = kHttp2InitialWindow;
   std::int64_t initial_send_window_ = kHttp2InitialWindow;
-  std::vector<std::int32_t> line_;  // Streams whose data wait for send_window_.
-  std::vector<std::int32_t> waiting_;  // On clients: to be opened.
+  Http2StreamLine line_;     // Streams whose data wait for send_window_.
+  Http2StreamLine waiting_;  // On clients: to be opened.
   std::size_t peer_max_streams_;
 };
 

@@ -1,5 +1,7 @@
 #include "flare/rpc/http2/http2_session.h"
 
+#include <time.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -1162,6 +1164,56 @@ TEST_F(Http2SessionTest, GoAwayLetsOpenStreamsEnd) {
                             {":path", "/"},
                             {":authority", "here"}},
                            /*end=*/true));
+}
+
+// A server may let few streams begin, or no data go, while callers give up
+// thousands of calls that wait.
+TEST_F(Http2SessionTest, StreamsThatWaitAreClosedInConstantTime) {
+  constexpr int kStreams = 200'000;
+  for (const bool for_data : {false, true}) {
+    TestHandler handler;
+    Http2Session session(Http2Session::Role::kClient, {}, &handler);
+    // SETTINGS: one stream at a time, or any number.
+    const std::string settings("\0\0\6\4\0\0\0\0\0\0\3\0\0\0\1", 15);
+    ASSERT_TRUE(session.Receive(CreateBufferSlow(
+        for_data ? std::string("\0\0\0\4\0\0\0\0\0", 9) : settings)));
+    std::vector<std::unique_ptr<TestStream>> streams;
+    const auto open = [&](std::size_t bytes) {
+      streams.push_back(std::make_unique<TestStream>());
+      ASSERT_TRUE(session.Open(streams.back().get(),
+                               {{":method", "POST"}, {":path", "/"}},
+                               /*end=*/false));
+      session.SendData(streams.back().get(),
+                       CreateBufferSlow(std::string(bytes, 'x')));
+    };
+    open(65535);  // As much as the connection's window.
+    for (int i = 1; i != kStreams; ++i) open(1);
+    static_cast<void>(session.Flush());
+    EXPECT_EQ(streams.back()->waits_to_open(), !for_data);
+    EXPECT_EQ(streams.back()->queued(), 1u);
+    timespec cpu;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    const time_t began = cpu.tv_sec;
+    // The last ones first, but one.
+    for (int i = kStreams - 1; i != 1; --i) {
+      session.SendReset(streams[i].get(), Http2Error::kCancel);
+      static_cast<void>(session.Flush());
+      ASSERT_TRUE(streams[i]->closed);
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    EXPECT_LE(cpu.tv_sec - began, 8) << "with " << for_data;
+    // The one that is left has its turn.
+    if (!for_data) {
+      session.SendReset(streams[0].get(), Http2Error::kCancel);
+    } else {
+      // WINDOW_UPDATE by 1
+      ASSERT_TRUE(session.Receive(
+          CreateBufferSlow(std::string("\0\0\4\10\0\0\0\0\0\0\0\0\1", 13))));
+    }
+    static_cast<void>(session.Flush());
+    EXPECT_FALSE(streams[1]->waits_to_open());
+    EXPECT_EQ(streams[1]->queued(), for_data ? 0u : 1u);
+  }
 }
 
 }  // namespace
