@@ -32,9 +32,9 @@ struct StreamWindow {
 };
 
 // The messages of one call that come from the peer. All functions are called by
-// the connection's reader, one at a time, except OnReset(), which may come at
-// any time, from any thread. None blocks; all may be called after the end, and
-// do nothing then.
+// the connection's reader, one at a time, except OnReset() and OnCredit(),
+// which may come at any time, from any thread. None blocks; all may be called
+// after the end, and do nothing then.
 class StreamReceiver : public RefCounted<StreamReceiver> {
  public:
   virtual ~StreamReceiver() = default;

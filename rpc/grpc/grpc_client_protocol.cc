@@ -27,7 +27,7 @@ class GrpcClientStreamWire final : public StreamWire {
     return !head_.encoding.empty();
   }
   bool Begin(RefPtr<StreamReceiver> receiver) override {
-    call_ = session_->StreamBegin(head_, std::move(receiver), &window_);
+    call_ = session_->StreamBegin(head_, std::move(receiver));
     return call_ != nullptr;
   }
   bool SendMessage(OutboundBody&& body, bool last) override {
@@ -37,7 +37,7 @@ class GrpcClientStreamWire final : public StreamWire {
     return Send(std::move(body), /*compressed=*/true, last);
   }
   bool SendEnd(const flare::Status&) override {
-    return session_->StreamSend(call_, Buffer(), /*last=*/true);
+    return session_->StreamSend(call_, Buffer(), /*last=*/true, &credit_);
   }
   void SendReset(const flare::Status&) override {
     if (call_ != nullptr) session_->StreamReset(call_);
@@ -48,7 +48,7 @@ class GrpcClientStreamWire final : public StreamWire {
   bool has_credits() const override { return true; }
   // The session sees to it that the peer keeps to its window.
   bool enforces_window() const override { return true; }
-  std::size_t send_window() const override { return window_; }
+  std::size_t TakeCredit() override { return std::exchange(credit_, 0); }
   std::size_t message_cost() const override { return kGrpcPrefixSize; }
   void HoldInput() override {}
   void ReleaseInput() override {}
@@ -61,13 +61,13 @@ class GrpcClientStreamWire final : public StreamWire {
       session_->StreamReset(call_);
       return false;
     }
-    return session_->StreamSend(call_, *std::move(message), last);
+    return session_->StreamSend(call_, *std::move(message), last, &credit_);
   }
 
   GrpcClientSession* const session_;
   GrpcClientSession::StreamHead head_;
   GrpcClientSession::Call* call_ = nullptr;
-  std::size_t window_ = 0;
+  std::size_t credit_ = 0;  // For its call, which calls one at a time.
 };
 
 class GrpcClientProtocol final : public ClientProtocol {

@@ -68,8 +68,7 @@ struct GrpcClientSession::Call : Http2Stream, IntrusiveListNode<> {
   // before they were taken.
   std::size_t owed = 0;
   std::size_t borrowed = 0;
-  // The largest initial window that its stream's writer has got.
-  std::size_t credited_window = 0;
+  std::size_t credit = 0;  // For a stream's writer. [GC5]
 };
 
 // The reader's event for a stream.
@@ -77,7 +76,6 @@ struct GrpcClientSession::Event {
   enum class Kind {
     kMessage,
     kMetadata,
-    kCredit,
     kEnd,
     kReset,
     kReply,
@@ -90,7 +88,6 @@ struct GrpcClientSession::Event {
   RefPtr<StreamReceiver> receiver = nullptr;
   Buffer message = {};
   flare::Status status = {};
-  std::size_t credit = 0;
   std::unique_ptr<Metadata> metadata = nullptr;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   std::uint64_t correlation_id = 0;  // A reply's.
@@ -216,7 +213,21 @@ GrpcClientSession::Sent GrpcClientSession::Send(const OutboundRequest& request,
                                                 Buffer* message,
                                                 BufferBuilder* scratch) {
   auto call = std::make_unique<Call>(limits_, request.correlation_id);
-  ScopedLock guard(lock_);
+  std::vector<Credit> credits;
+  Sent sent = Sent::kRefused;
+  {
+    ScopedLock guard(lock_);
+    sent = SendLocked(std::move(call), request, message, scratch);
+    if (!credited_.empty()) [[unlikely]]
+      credits = TakeCredits();
+  }
+  TellCredits(credits);
+  return sent;
+}
+
+GrpcClientSession::Sent GrpcClientSession::SendLocked(
+    std::unique_ptr<Call> call, const OutboundRequest& request, Buffer* message,
+    BufferBuilder* scratch) {
   if (!FindPath(request.method)) return Sent::kBadMethod;
   if (closed_) return Sent::kRefused;
   // Until the call is the session's it has a place without it: there may be no
@@ -245,11 +256,21 @@ void GrpcClientSession::Ping() {
 }
 
 void GrpcClientSession::Abandon(std::uint64_t correlation_id) {
-  ScopedLock guard(lock_);
+  std::vector<Credit> credits;
+  {
+    ScopedLock guard(lock_);
+    AbandonLocked(correlation_id);
+    static_cast<void>(Flush());
+    credits = TakeCredits();
+  }
+  TellCredits(credits);
+}
+
+void GrpcClientSession::AbandonLocked(std::uint64_t correlation_id) {
   const auto found = unary_.find(correlation_id);
   if (found == unary_.end()) return;
   Call* const call = found->second;
-  unary_.erase(found);  // [GC5]
+  unary_.erase(found);  // [GC6]
   if (call == nullptr) return;
   call->ended = true;
   // If it must wait the reply may come first. The server knows when the time is
@@ -260,7 +281,6 @@ void GrpcClientSession::Abandon(std::uint64_t correlation_id) {
   } else {
     session_.SendReset(call, Http2Error::kCancel);
   }
-  static_cast<void>(Flush());
 }
 
 // As many as may be reset now.
@@ -277,8 +297,7 @@ void GrpcClientSession::ResetUnwanted() {
 }
 
 GrpcClientSession::Call* GrpcClientSession::StreamBegin(
-    const StreamHead& head, RefPtr<StreamReceiver> receiver,
-    std::size_t* window) {
+    const StreamHead& head, RefPtr<StreamReceiver> receiver) {
   auto call = std::make_unique<Call>(limits_, 0);
   call->receiver = std::move(receiver);
   call->has_wire = true;
@@ -289,20 +308,23 @@ GrpcClientSession::Call* GrpcClientSession::StreamBegin(
             /*scratch=*/nullptr)) {
     return nullptr;
   }
-  *window = peer_window_;
-  call->credited_window = peer_window_;
   Call* const begun = call.release();  // [GC4]
   static_cast<void>(Flush());
   return begun;
 }
 
-bool GrpcClientSession::StreamSend(Call* call, Buffer&& bytes, bool last) {
+bool GrpcClientSession::StreamSend(Call* call, Buffer&& bytes, bool last,
+                                   std::size_t* credit) {
   ScopedLock guard(lock_);
   if (closed_) return false;
   if (!call->in_session || call->output_ended) return true;  // It is over.
   call->output_ended = last;
+  writing_ = call;
   session_.SendData(call, std::move(bytes), last);
-  return Flush();
+  const bool sent = Flush();
+  writing_ = nullptr;
+  *credit += std::exchange(call->credit, 0);
+  return sent;
 }
 
 void GrpcClientSession::StreamReset(Call* call) {
@@ -325,30 +347,53 @@ void GrpcClientSession::StreamCredit(Call* call, std::size_t bytes) {
 
 void GrpcClientSession::StreamDrop(Call* call) {
   RefPtr<StreamReceiver> dropped;  // Its destructor runs without the lock.
-  ScopedLock guard(lock_);
-  dropped = std::move(call->receiver);
-  call->has_wire = false;
-  call->ended = true;
-  if (!call->in_session) return Delete(call);
-  if (closed_ || call->output_ended) return;
-  // The server has answered before it had all: the rest isn't wanted.
-  call->output_ended = true;
-  session_.SendReset(call, Http2Error::kCancel);
-  static_cast<void>(Flush());
+  std::vector<Credit> credits;
+  {
+    ScopedLock guard(lock_);
+    dropped = std::move(call->receiver);
+    call->has_wire = false;
+    call->ended = true;
+    if (!call->in_session) {
+      Delete(call);
+    } else if (!closed_ && !call->output_ended) {
+      // The server has answered before it had all: the rest isn't wanted.
+      call->output_ended = true;
+      session_.SendReset(call, Http2Error::kCancel);
+      static_cast<void>(Flush());
+    }
+    credits = TakeCredits();  // Includes those of StreamReset() before.
+  }
+  TellCredits(credits);
 }
 
-// False: the connection is closed. Frames without room in the output go with
-// the next ones, at the latest when the server has made room.
 bool GrpcClientSession::Flush() {
-  unsent_.Append(session_.Flush());
-  if (session_.failed() && !closed_) [[unlikely]] {
+  Buffer out = session_.Flush();
+  if (closed_) return false;
+  if (session_.failed()) [[unlikely]] {
     output_->Abort(flare::Status::Lenient(STATUS_IO_ERROR, session_.error()));
     return false;
   }
-  if (unsent_.empty() || closed_) return !closed_;
-  // It is taken, or left as it is.
-  if (output_->WriteSoon(std::move(unsent_))) unsent_ = Buffer();
-  return true;
+  return out.empty() || output_->WriteSoon(std::move(out));
+}
+
+std::vector<GrpcClientSession::Credit> GrpcClientSession::TakeCredits() {
+  std::vector<Credit> credits;
+  for (const std::int32_t id : credited_) {
+    auto* const call = static_cast<Call*>(session_.Find(id));
+    if (call == nullptr || call->receiver == nullptr || call->credit == 0) {
+      continue;
+    }
+    credits.push_back(
+        {.receiver = call->receiver, .bytes = std::exchange(call->credit, 0)});
+  }
+  credited_.clear();
+  return credits;
+}
+
+void GrpcClientSession::TellCredits(const std::vector<Credit>& credits) {
+  for (const Credit& credit : credits) {
+    credit.receiver->OnCredit(credit.bytes);
+  }
 }
 
 // --------------------------------------------------------------------------
@@ -543,7 +588,7 @@ void GrpcClientSession::End(Call* call, flare::Status status, Reply reply) {
                        .status = std::move(status)});
     return;
   }
-  unary_.erase(call->correlation_id);  // [GC5]
+  unary_.erase(call->correlation_id);  // [GC6]
   Event event{.kind = reply == Reply::kReadable     ? Event::Kind::kReply
                       : reply == Reply::kUnreadable ? Event::Kind::kUnreadable
                                                     : Event::Kind::kOversized,
@@ -567,7 +612,12 @@ void GrpcClientSession::End(Call* call, flare::Status status, Reply reply) {
   events_.push_back(std::move(event));
 }
 
-void GrpcClientSession::OnSent(Http2Stream*, std::size_t) {}
+void GrpcClientSession::OnSent(Http2Stream* stream, std::size_t bytes) {
+  Call* const call = static_cast<Call*>(stream);
+  if (!call->streams()) return;
+  if (call != writing_ && call->credit == 0) credited_.push_back(call->id());
+  call->credit += bytes;
+}
 
 void GrpcClientSession::OnClosed(Http2Stream* stream, Http2Error error,
                                  bool by_peer) {
@@ -607,24 +657,6 @@ void GrpcClientSession::OnGoAway(std::int32_t last_id, Http2Error error,
   }
 }
 
-void GrpcClientSession::OnWindow(Http2Stream* stream, std::size_t bytes) {
-  Call* const call = static_cast<Call*>(stream);
-  if (!call->streams() || call->ended) return;
-  events_.push_back({.kind = Event::Kind::kCredit,
-                     .receiver = call->receiver,
-                     .credit = bytes});
-}
-
-// A smaller window takes nothing back: data waits in the session. So a larger
-// one isn't given a second time.
-void GrpcClientSession::OnPeerWindow(std::size_t bytes) {
-  if (bytes <= std::exchange(peer_window_, bytes)) return;
-  for (Call& call : calls_) {
-    if (!call.in_session || bytes <= call.credited_window) continue;
-    OnWindow(&call, bytes - std::exchange(call.credited_window, bytes));
-  }
-}
-
 // --------------------------------------------------------------------------
 // The reader
 // --------------------------------------------------------------------------
@@ -632,6 +664,7 @@ void GrpcClientSession::OnPeerWindow(std::size_t bytes) {
 bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
                              std::string* error) {
   bool ok = true;
+  std::vector<Credit> credits;
   {
     ScopedLock guard(lock_);
     ok = session_.Receive(&in);
@@ -650,6 +683,7 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
                    : session_.error();
     }
     telling_.swap(events_);
+    credits = TakeCredits();
   }
   for (Event& event : telling_) {
     if (event.kind == Event::Kind::kReply ||
@@ -662,6 +696,7 @@ bool GrpcClientSession::Read(Buffer& in, std::size_t* need,
     }
   }
   telling_.clear();
+  TellCredits(credits);
   return ok;
 }
 
@@ -677,8 +712,6 @@ void GrpcClientSession::Tell(Event&& event) const {
       return receiver->OnMessage(std::move(event.message), /*last=*/false);
     case Event::Kind::kMetadata:
       return receiver->OnMetadata(std::move(event.metadata));
-    case Event::Kind::kCredit:
-      return receiver->OnCredit(event.credit);
     case Event::Kind::kEnd:
       return receiver->OnEnd(event.status);
     case Event::Kind::kReset:

@@ -12,7 +12,12 @@
 //        of other threads wait for it.
 //  [GC4] A call is the session's from Open() to OnClosed(), and its wire's from
 //        StreamBegin() to StreamDrop(). The last of the two deletes it.
-//  [GC5] A unary call gets one reply, unless its caller abandons it before: it
+//  [GC5] Bytes of a stream that leave are credit for its writer: so a bounded
+//        part of them waits here, whatever windows the server opens. A writer's
+//        own flush returns it; others add it to credited_, and tell the
+//        receivers without lock_: the reader in Read(), and those who end a
+//        call, by which a stream that has waited may begin.
+//  [GC6] A unary call gets one reply, unless its caller abandons it before: it
 //        is in unary_ exactly as long as it waits for one.
 #ifndef FLARE_RPC_GRPC_GRPC_CLIENT_SESSION_H_
 #define FLARE_RPC_GRPC_GRPC_CLIENT_SESSION_H_
@@ -97,9 +102,9 @@ class GrpcClientSession final : private Http2Handler {
     std::string_view encoding;  // grpc-encoding; empty: none.
     Metadata metadata;
   };
-  Call* StreamBegin(const StreamHead& head, RefPtr<StreamReceiver> receiver,
-                    std::size_t* window);
-  bool StreamSend(Call* call, Buffer&& bytes, bool last);
+  Call* StreamBegin(const StreamHead& head, RefPtr<StreamReceiver> receiver);
+  // Adds bytes that have left meanwhile to *credit.
+  bool StreamSend(Call* call, Buffer&& bytes, bool last, std::size_t* credit);
   void StreamReset(Call* call);
   void StreamCredit(Call* call, std::size_t bytes);
   void StreamDrop(Call* call);
@@ -130,14 +135,12 @@ class GrpcClientSession final : private Http2Handler {
   void OnData(Http2Stream* stream, Buffer&& bytes) override
       FLARE_REQUIRES(lock_);
   void OnEnd(Http2Stream* stream) override FLARE_REQUIRES(lock_);
-  void OnSent(Http2Stream* stream, std::size_t bytes) override;
+  void OnSent(Http2Stream* stream, std::size_t bytes) override
+      FLARE_REQUIRES(lock_);
   void OnClosed(Http2Stream* stream, Http2Error error, bool by_peer) override
       FLARE_REQUIRES(lock_);
   void OnGoAway(std::int32_t last_id, Http2Error error,
                 std::string_view text) override FLARE_REQUIRES(lock_);
-  void OnWindow(Http2Stream* stream, std::size_t bytes) override
-      FLARE_REQUIRES(lock_);
-  void OnPeerWindow(std::size_t bytes) override FLARE_REQUIRES(lock_);
 
   // Sets path_. False: it is no method's name.
   bool FindPath(std::string_view method) FLARE_REQUIRES(lock_);
@@ -147,6 +150,10 @@ class GrpcClientSession final : private Http2Handler {
   void FillHead(std::string_view path, std::string_view encoding,
                 std::string_view timeout,
                 std::vector<Http2Field>* fields) const;
+  Sent SendLocked(std::unique_ptr<Call> call, const OutboundRequest& request,
+                  Buffer* message, BufferBuilder* scratch)
+      FLARE_REQUIRES(lock_);
+  void AbandonLocked(std::uint64_t correlation_id) FLARE_REQUIRES(lock_);
   bool OpenUnary(Call* call, const OutboundRequest& request,
                  BufferBuilder* scratch) FLARE_REQUIRES(lock_);
   // Output is written by *scratch, if it isn't null, until Flush().
@@ -165,7 +172,15 @@ class GrpcClientSession final : private Http2Handler {
   void End(Call* call, flare::Status status, Reply reply = Reply::kReadable)
       FLARE_REQUIRES(lock_);
   static flare::Status OutcomeOf(const Call& call);
+  // False: the connection is closed.
   bool Flush() FLARE_REQUIRES(lock_);
+  // Credit of other streams, to be told without lock_. [GC5]
+  struct Credit {
+    RefPtr<StreamReceiver> receiver;
+    std::size_t bytes = 0;
+  };
+  std::vector<Credit> TakeCredits() FLARE_REQUIRES(lock_);
+  static void TellCredits(const std::vector<Credit>& credits);
   void Tell(Event&& event) const;
   void Delete(Call* call) FLARE_REQUIRES(lock_);
 
@@ -175,17 +190,16 @@ class GrpcClientSession final : private Http2Handler {
 
   mutable ThreadMutex lock_;
   Http2Session session_ FLARE_GUARDED_BY(lock_);
-  Buffer unsent_ FLARE_GUARDED_BY(lock_);  // The output had no room for it.
   bool closed_ FLARE_GUARDED_BY(lock_) = false;
   bool going_away_ FLARE_GUARDED_BY(lock_) = false;
-  // The initial window of a stream.
-  std::size_t peer_window_ FLARE_GUARDED_BY(lock_) = 65535;
   IntrusiveList<Call> calls_ FLARE_GUARDED_BY(lock_);
   std::unordered_map<std::uint64_t, Call*, std::hash<std::uint64_t>,
                      std::equal_to<>,
                      PooledNodes<std::pair<const std::uint64_t, Call*>>>
       unary_ FLARE_GUARDED_BY(lock_);
-  std::vector<Event> events_ FLARE_GUARDED_BY(lock_);  // [GC3]
+  std::vector<Event> events_ FLARE_GUARDED_BY(lock_);           // [GC3]
+  std::vector<std::int32_t> credited_ FLARE_GUARDED_BY(lock_);  // [GC5]
+  const Call* writing_ FLARE_GUARDED_BY(lock_) = nullptr;  // In StreamSend().
   // Streams that the server has answered before it had all of the request.
   std::vector<std::int32_t> answered_ FLARE_GUARDED_BY(lock_);
   // Calls that nobody waits for, to be reset when the guard admits that.

@@ -664,7 +664,6 @@ void Http2Session::TakeSettings(const Http2FrameHeader& header,
   }
   if (!ApplyPeerWindow(window)) return;
   WriteHeader({.type = Http2FrameType::kSettings, .flags = kHttp2Ack});
-  handler_->OnPeerWindow(static_cast<std::size_t>(window));
 }
 
 bool Http2Session::ApplySetting(Http2Setting setting, std::uint32_t value,
@@ -799,7 +798,6 @@ void Http2Session::TakeWindowUpdate(const Http2FrameHeader& header,
   if (stream->send_window_ > kHttp2MaxWindow) {
     return Reject(stream, Http2Error::kFlowControlError);
   }
-  handler_->OnWindow(stream, static_cast<std::size_t>(more));
   StandInLine(stream);
 }
 

@@ -158,11 +158,6 @@ class Http2Handler {
   // at.
   virtual void OnGoAway(std::int32_t /*last_id*/, Http2Error /*error*/,
                         std::string_view /*text*/) {}
-  // The peer takes so many bytes more of the stream's data.
-  virtual void OnWindow(Http2Stream* /*stream*/, std::size_t /*bytes*/) {}
-  // So many it takes of each stream at first, and those that are open change
-  // by as much. 65,535 until then.
-  virtual void OnPeerWindow(std::size_t /*bytes*/) {}
   // The answer to Ping().
   virtual void OnPong() {}
 
