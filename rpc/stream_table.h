@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "flare/base/random.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -21,6 +23,19 @@
 namespace flare::rpc {
 
 class StreamTable {
+  // Peers choose the numbers of some protocols, and could choose such that
+  // would all be in one bucket.
+  struct Hash {
+    std::size_t operator()(std::uint64_t id) const noexcept {
+      static const std::uint64_t seed =
+          (std::uint64_t{std::random_device{}()} << 32) |
+          std::random_device{}();
+      return MixBits(MixBits(id ^ seed) + seed);
+    }
+  };
+  using Streams =
+      std::unordered_map<std::uint64_t, RefPtr<StreamReceiver>, Hash>;
+
  public:
   // False: that number is taken, or the table is closed.
   [[nodiscard]] bool Add(std::uint64_t id, RefPtr<StreamReceiver> stream) {
@@ -58,7 +73,7 @@ class StreamTable {
 
   // The connection is closed: all streams end, and none is added any more.
   void Close(const flare::Status& why) noexcept {
-    std::unordered_map<std::uint64_t, RefPtr<StreamReceiver>> streams;
+    Streams streams;
     {
       ScopedLock guard(lock_);
       closed_ = true;
@@ -90,8 +105,7 @@ class StreamTable {
   bool closed_ FLARE_GUARDED_BY(lock_) = false;
   // See TakeRemoved().
   std::size_t removed_ FLARE_GUARDED_BY(lock_) = 0;
-  std::unordered_map<std::uint64_t, RefPtr<StreamReceiver>> streams_
-      FLARE_GUARDED_BY(lock_);
+  Streams streams_ FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace flare::rpc
