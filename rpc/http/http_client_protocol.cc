@@ -157,8 +157,11 @@ CutResult HttpClientProtocol::Cut(Buffer& in, InboundResponse* response,
   if (reader_.too_large()) {
     RefuseReply(reader_.TooLarge(), response);
     response->oversized = true;
+    response->last_on_connection |= reader_.is_last();
   }
-  response->wire_size = static_cast<std::size_t>(reader_.size());
+  if (!reader_.is_last()) {
+    response->wire_size = static_cast<std::size_t>(reader_.size());
+  }
   reader_.Take(in, &response->body);
   // The body of a failure isn't a message.
   if (response->status != STATUS_SUCCESS) response->body.Clear();

@@ -42,6 +42,16 @@ class HttpClientRefusals : public testing::ClientProtocolTest<> {
   }
 };
 
+std::string Response(std::string_view id, std::string_view length,
+                     std::string_view body) {
+  return std::string("HTTP/1.1 200 OK\r\nRpc-SeqNo: ")
+      .append(id)
+      .append("\r\nContent-Length: ")
+      .append(length)
+      .append("\r\n\r\n")
+      .append(body);
+}
+
 TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
   Limits limits;
   limits.max_packet_size = 1000;
@@ -63,9 +73,6 @@ TEST_F(HttpClientRefusals, ClosesOnWhatIsNoResponse) {
        "http: conflicting Content-Length fields"},
       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
        "http: a malformed chunked response"},
-      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n",
-       "http: a chunked response exceeds the limit of 1000 bytes "
-       "(flare_rpc_channel_max_packet_size)"},
   };
   ExpectErrors(limits, cases);
 }
@@ -97,6 +104,27 @@ TEST_F(HttpClientRefusals, ClosesOnWhatCantBecomeAResponse) {
   }
 }
 
+// How much of it is to come isn't known.
+TEST_F(HttpClientRefusals, ReadsNothingBehindChunksThatAreTooLarge) {
+  Limits limits;
+  limits.max_packet_size = 1000;
+  Begin(limits);
+  InboundResponse response;
+  ASSERT_EQ(Cut("HTTP/1.1 200 OK\r\nRpc-SeqNo: 7\r\n"
+                "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\nfff\r\n",
+                &response),
+            CutResult::kMessage);
+  EXPECT_EQ(response.correlation_id, 7u);
+  EXPECT_TRUE(response.oversized);
+  EXPECT_TRUE(response.last_on_connection);
+  EXPECT_TRUE(response.body.empty());
+  EXPECT_EQ(response.description,
+            "a chunked response exceeds the limit of 1000 bytes "
+            "(flare_rpc_channel_max_packet_size)");
+  response.Clear();
+  EXPECT_EQ(Cut(Response("8", "1", "x"), &response), CutResult::kError);
+}
+
 // A limit that the head alone exceeds isn't "no limit" for the chunks.
 TEST_F(HttpClientRefusals, TinyLimitsHoldForChunksToo) {
   Limits limits;
@@ -110,16 +138,6 @@ TEST_F(HttpClientRefusals, TinyLimitsHoldForChunksToo) {
   EXPECT_EQ(error_,
             "http: a response with a head of 47 bytes exceeds the limit of 20 "
             "(flare_rpc_channel_max_packet_size)");
-}
-
-std::string Response(std::string_view id, std::string_view length,
-                     std::string_view body) {
-  return std::string("HTTP/1.1 200 OK\r\nRpc-SeqNo: ")
-      .append(id)
-      .append("\r\nContent-Length: ")
-      .append(length)
-      .append("\r\n\r\n")
-      .append(body);
 }
 
 TEST_F(HttpClientRefusals, SkipsTheBodyOfAResponseThatIsTooLarge) {
@@ -177,14 +195,22 @@ TEST_F(HttpClientRefusals, TheLimitIsExact) {
 }
 
 // Other replies would wait behind it for long, or for ever.
-TEST_F(HttpClientRefusals, ClosesOnLengthsBeyondAllMeasure) {
+TEST_F(HttpClientRefusals, ReadsNothingBehindLengthsBeyondAllMeasure) {
   for (const char* length : {"67108865", "18446744073709551615"}) {
     Begin(Limits());
     InboundResponse response;
-    EXPECT_EQ(Cut(Response("7", length, "x"), &response), CutResult::kError);
-    EXPECT_EQ(error_, "http: a response of " + std::string(length) +
-                          " bytes exceeds the limit of 4194304 "
-                          "(flare_rpc_channel_max_packet_size)");
+    ASSERT_EQ(Cut(Response("7", length, "x"), &response), CutResult::kMessage);
+    EXPECT_EQ(response.correlation_id, 7u);
+    EXPECT_TRUE(response.oversized);
+    EXPECT_TRUE(response.last_on_connection);
+    EXPECT_EQ(protocol_->Parse(&response), ParseResult::kReject);
+    EXPECT_TRUE(
+        response.description.ends_with("bytes exceeds the limit of 4194304 "
+                                       "(flare_rpc_channel_max_packet_size)"))
+        << response.description;
+    response.Clear();
+    EXPECT_EQ(Cut(Response("8", "1", "x"), &response), CutResult::kError);
+    EXPECT_TRUE(in_.empty());
   }
   Begin(Limits());
   InboundResponse response;

@@ -1,6 +1,7 @@
 #include "flare/rpc/http/http_response_reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -153,6 +154,10 @@ CutResult HttpResponseReader::Read(Buffer& in, std::string* scratch,
                                    HttpHead* head, std::size_t* need,
                                    std::string* error) {
   *need = 0;
+  if (is_last_) {
+    in.Clear();
+    return Fail("a response that is too large came before", error);
+  }
   if (in_chunks_) return ReadChunks(in, scratch, head, error);
   if (!SkipRest(in)) return CutResult::kNeedMore;
   if (head_size_ != 0 && in.size() < size()) {
@@ -198,10 +203,9 @@ CutResult HttpResponseReader::ReadLength(const Buffer& in, const HttpHead& head,
     return Fail("a response without Content-Length", error);
   }
   const std::uint64_t length = bodiless ? 0 : *head.content_length.value;
-  if (length > limits_.max_skipped && length > limits_.max_packet_size) {
-    return Fail(TooLarge(length), error);
-  }
-  body_size_ = length;
+  is_last_ = length > limits_.max_skipped && length > limits_.max_packet_size;
+  body_size_ =
+      std::min(length, std::numeric_limits<std::uint64_t>::max() - head_size_);
   if (!too_large() && in.size() < size()) {
     *need = static_cast<std::size_t>(size());
     return CutResult::kNeedMore;
@@ -217,14 +221,13 @@ CutResult HttpResponseReader::ReadChunks(Buffer& in, std::string* scratch,
     case ChunkedDecoder::Result::kError:
       return Fail("a malformed chunked response", error);
     case ChunkedDecoder::Result::kTooLarge:
-      return Fail("a chunked response exceeds the limit of " +
-                      std::to_string(limits_.max_packet_size) + " bytes (" +
-                      std::string(kClientSizeLimit) + ")",
-                  error);
+      is_last_ = true;
+      break;
     case ChunkedDecoder::Result::kDone:
       break;
   }
-  body_size_ = chunked_body_.size();
+  // No more is known of one that is too large.
+  body_size_ = is_last_ ? limits_.max_packet_size : chunked_body_.size();
   *head = HttpHead();
   // It was accepted before, so it is now.
   static_cast<void>(ParseUntidyResponseHead(
@@ -235,7 +238,12 @@ CutResult HttpResponseReader::ReadChunks(Buffer& in, std::string* scratch,
 
 void HttpResponseReader::Take(Buffer& in, Buffer* body) {
   interim_ = 0;
-  if (std::exchange(in_chunks_, false)) {
+  const bool in_chunks = std::exchange(in_chunks_, false);
+  if (is_last_) {
+    in.Clear();
+    chunked_head_.Clear();
+    chunked_body_.Clear();
+  } else if (in_chunks) {
     chunked_head_.Clear();
     *body = std::exchange(chunked_body_, Buffer());
   } else {
@@ -260,8 +268,13 @@ bool HttpResponseReader::SkipRest(Buffer& in) {
   return skip_ == 0;
 }
 
-std::string HttpResponseReader::TooLarge(std::uint64_t size) const {
-  return SizeLimitText("response", size, limits_.max_packet_size,
+std::string HttpResponseReader::TooLarge() const {
+  if (in_chunks_) {
+    return "a chunked response exceeds the limit of " +
+           std::to_string(limits_.max_packet_size) + " bytes (" +
+           std::string(kClientSizeLimit) + ")";
+  }
+  return SizeLimitText("response", size(), limits_.max_packet_size,
                        kClientSizeLimit);
 }
 

@@ -50,7 +50,10 @@ class HttpResponseReader {
   // one isn't waited for: it is empty, and its bytes are skipped.
   std::uint64_t size() const { return head_size_ + body_size_; }
   bool too_large() const { return size() > limits_.max_packet_size; }
-  std::string TooLarge() const { return TooLarge(size()); }
+  std::string TooLarge() const;
+  // It is so much too large that the end isn't looked for, or that isn't known:
+  // no other response is found behind it.
+  bool is_last() const { return is_last_; }
 
   // More is to come of a body that is taken as it comes, or skipped.
   bool within_body() const { return in_chunks_ || skip_ != 0; }
@@ -72,7 +75,6 @@ class HttpResponseReader {
                        std::size_t* need, std::string* error);
   bool SkipRest(Buffer& in);
 
-  std::string TooLarge(std::uint64_t size) const;
   static CutResult Fail(std::string_view text, std::string* error);
 
   const Limits limits_;
@@ -83,6 +85,7 @@ class HttpResponseReader {
   std::size_t head_size_ = 0;    // 0: not known yet
   std::uint64_t body_size_ = 0;  // if head_size_ is known
   bool in_chunks_ = false;
+  bool is_last_ = false;
   int interim_ = 0;  // Responses of that kind since the last other one.
   Buffer chunked_head_;
   Buffer chunked_body_;
