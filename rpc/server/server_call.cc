@@ -100,21 +100,48 @@ StopCause CauseOf(const flare::Status& why) {
 // They may depend on its fiber: on its locks, or its next step.
 constexpr std::chrono::seconds kMaxTurnDelay(1);
 
-// The latest calls whose methods threw before `done` [CE3].
+// The latest calls whose methods threw before `done` [CE3]: the last one, and
+// as many as their messages leave room for, which are as large as callers like.
 class ThrownCalls {
  public:
-  // Returns the one to be given back for it, or null.
-  ServerCall* Swap(ServerCall* call) {
+  // Keeps `call`, whose messages take `bytes`. Returns one to be given back, or
+  // null; TakeExcess() is due.
+  ServerCall* Add(ServerCall* call, std::size_t bytes) {
     ScopedLock guard(lock_);
-    return std::exchange(calls_[next_++ % kKept], call);
+    ServerCall* const oldest = count_ == kMost ? TakeOldest() : nullptr;
+    calls_[(first_ + count_++) % kMost] = {call, bytes};
+    bytes_ += bytes;
+    return oldest;
+  }
+
+  // Returns another one to be given back, until it is null.
+  ServerCall* TakeExcess() {
+    ScopedLock guard(lock_);
+    return count_ > 1 && bytes_ > kMostBytes ? TakeOldest() : nullptr;
   }
 
  private:
-  static constexpr std::size_t kKept = 64;
+  static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kMostBytes = 16 << 20;
+
+  struct Kept {
+    ServerCall* call;
+    std::size_t bytes;
+  };
+
+  ServerCall* TakeOldest() FLARE_REQUIRES(lock_) {
+    const Kept oldest = calls_[first_];
+    first_ = (first_ + 1) % kMost;
+    --count_;
+    bytes_ -= oldest.bytes;
+    return oldest.call;
+  }
 
   Spinlock lock_;
-  std::size_t next_ FLARE_GUARDED_BY(lock_) = 0;
-  ServerCall* calls_[kKept] FLARE_GUARDED_BY(lock_) = {};
+  std::size_t first_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t count_ FLARE_GUARDED_BY(lock_) = 0;
+  std::size_t bytes_ FLARE_GUARDED_BY(lock_) = 0;
+  Kept calls_[kMost] FLARE_GUARDED_BY(lock_) = {};
 };
 constinit ThrownCalls thrown_calls;
 
@@ -706,7 +733,8 @@ void ServerCall::RespondThrown(const Method& method) {
 // Releases the server's counts, and nothing that the method may have passed on
 // [CE3].
 void ServerCall::FinishThrown() {
-  if (held_bytes_ != 0) CountHeld(0);
+  const std::size_t bytes = held_bytes_;
+  if (bytes != 0) CountHeld(0);
   if (place_ != Place::kNone) LeaveLimits(fiber::GetCurrentWorkerIndex());
   context_->Disown();  // Excludes a watch that begins [CW1].
   if (watch_ != nullptr) std::exchange(watch_, nullptr)->End();
@@ -717,12 +745,14 @@ void ServerCall::FinishThrown() {
   controller_.remote_peer_ = nullptr;
   CallConnection* const connection = std::exchange(connection_, nullptr);
   const bool is_stream = counted_as_stream_;
-  if (ServerCall* const old = thrown_calls.Swap(this)) {
+  const auto give_back = [](ServerCall* old) {
     old->ReleaseMessages();
     old->controller_.Reset();
     old->stream_.Reset();
     old->Recycle();
-  }
+  };
+  if (ServerCall* const old = thrown_calls.Add(this, bytes)) give_back(old);
+  while (ServerCall* const old = thrown_calls.TakeExcess()) give_back(old);
   connection->CallFinished(is_stream);
 }
 

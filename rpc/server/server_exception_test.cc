@@ -1,5 +1,8 @@
 // Exceptions that leave methods of stock services, which are given `done`.
+#include <malloc.h>
+
 #include <atomic>
+#include <cstddef>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -114,6 +117,26 @@ TEST_F(ServerExceptionTest, AreMany) {
   }
   EXPECT_EQ(server().statistics().calls_running, 0u);
 }
+
+#if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)  // Which have a malloc each.
+// Requests that throw are as large as callers like, and as many.
+TEST_F(ServerExceptionTest, KeepFewLargeRequests) {
+  service().on_call = [](TestCall) { throw std::runtime_error("again"); };
+  StartServer();
+  RawClient client(endpoint());
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const std::string body(2 << 20, 'x');
+  ASSERT_EQ(Call(&client, body).status, STATUS_FAILED);
+  const std::size_t before = in_use();
+  for (int i = 0; i != 40; ++i) {
+    ASSERT_EQ(Call(&client, body).status, STATUS_FAILED);
+  }
+  EXPECT_LT(in_use(), before + (32 << 20));
+}
+#endif
 
 TEST_F(ServerExceptionTest, EndTheWatchOfTheCall) {
   service().on_call = [](TestCall call) {
