@@ -87,6 +87,8 @@ class ConnectionSet {
   }
 
   std::size_t open() const;
+  // Add() would return false now.
+  bool full() const { return open() >= max_open_; }
 
   // Blocks until none is left at all; false: the deadline (NowNs() time)
   // passed first.

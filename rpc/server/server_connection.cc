@@ -81,38 +81,44 @@ bool BeginsTls(const Buffer& in) {
          bytes[1] == 0x03;
 }
 
+void Refuse(ServerState* state, const Endpoint& peer, const std::string& why) {
+  state->Count(&state->connection_counters.refused);
+  state->LogConnection(peer, "refused" + why);
+}
+
+void RefuseOneMore(ServerState* state, const Endpoint& peer) {
+  Refuse(state, peer,
+         ": there are " +
+             std::to_string(state->options().max_concurrent_connections) +
+             " already (--flare_rpc_server_max_connections)");
+}
+
 }  // namespace
 
 void ServerConnection::Serve(const RefPtr<ServerState>& state, io::UniqueFd fd,
                              const Endpoint& peer, std::size_t group) {
-  auto& counters = state->connection_counters;
   const auto& filter = state->options().conn_filter;
-  if (filter && !filter(peer)) {
-    state->Count(&counters.refused);
-    return state->LogConnection(peer, "refused by the filter");
-  }
+  if (filter && !filter(peer))
+    return Refuse(state.Get(), peer, " by the filter");
   std::unique_ptr<io::Transport> transport;
   if (state->tls() != nullptr) {
+    // No handshake is to make way for it.
+    if (state->connections.full()) return RefuseOneMore(state.Get(), peer);
     transport = state->tls()->NewTransport();
     if (transport == nullptr) {
-      state->Count(&counters.refused);
-      return state->LogConnection(
-          peer, "refused: " + std::to_string(state->tls()->handshakes()) +
-                    " TLS handshakes are going on (max_handshakes)");
+      return Refuse(state.Get(), peer,
+                    ": " + std::to_string(state->tls()->handshakes()) +
+                        " TLS handshakes are going on (max_handshakes)");
     }
   }
   auto* const self = new ServerConnection(state, std::move(fd), peer, group,
                                           std::move(transport));
   if (!state->connections.Add(self)) {
-    state->Count(&counters.refused);
-    state->LogConnection(
-        peer, "refused: there are " +
-                  std::to_string(state->options().max_concurrent_connections) +
-                  " already (--flare_rpc_server_max_connections)");
+    RefuseOneMore(state.Get(), peer);
     delete self;
     return;
   }
-  state->Count(&counters.accepted);
+  state->Count(&state->connection_counters.accepted);
   self->stream()->Start();
 }
 

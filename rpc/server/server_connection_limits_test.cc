@@ -1,11 +1,15 @@
 // Which connections a server takes, and how long it keeps idle ones.
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <string>
 
 #include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
+#include "flare/io/tls_options.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "glog/logging.h"
@@ -34,6 +38,34 @@ TEST_F(ConnectionLimitsTest, ConnectionsOverTheLimitAreClosed) {
   }
   StopServer();
   EXPECT_EQ(server().statistics().connections_open, 0u);
+}
+
+// The handshakes of those that there are go on.
+TEST_F(ConnectionLimitsTest, NoHandshakeMakesWayForOneThatIsRefused) {
+  std::string folder = ::testing::TempDir() + "/limits_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(
+      std::system(("openssl req -x509 -newkey ec -pkeyopt "
+                   "ec_paramgen_curve:P-256 -nodes -subj /CN=localhost "
+                   "-keyout " +
+                   folder + "/key -out " + folder + "/certificate 2> /dev/null")
+                      .c_str()),
+      0);
+  server_options().tls = TlsServerOptions{
+      .certificates = {{folder + "/certificate", folder + "/key"}},
+      .max_handshakes = 1};
+  server_options().max_concurrent_connections = 1;
+  StartServer();
+  const auto handshakes_end = [](RawClient* client) {
+    pollfd end{.fd = client->fd(), .events = POLLIN, .revents = 0};
+    return ::poll(&end, 1, 300) != 0;
+  };
+  RawClient first(endpoint());
+  EXPECT_FALSE(handshakes_end(&first));
+  RawClient second(endpoint());
+  EXPECT_TRUE(second.AtEnd());
+  EXPECT_FALSE(handshakes_end(&first));
+  EXPECT_EQ(server().statistics().connections_refused, 1u);
 }
 
 TEST_F(ConnectionLimitsTest, FilterRefusesConnections) {
