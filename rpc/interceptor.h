@@ -176,11 +176,13 @@ class ClientInterceptedCall {
   ClientInterceptedCall(const google::protobuf::MethodDescriptor* method,
                         RpcClientController* controller,
                         const google::protobuf::Message* request,
-                        google::protobuf::Message* response)
+                        google::protobuf::Message* response,
+                        bool carries_metadata)
       : method_(method),
         controller_(controller),
         request_(request),
-        response_(response) {}
+        response_(response),
+        carries_metadata_(carries_metadata) {}
   ClientInterceptedCall(const ClientInterceptedCall&) = delete;
   ClientInterceptedCall& operator=(const ClientInterceptedCall&) = delete;
 
@@ -191,6 +193,10 @@ class ClientInterceptedCall {
   // after it, it has the outcome, times and the server's address. SetFailed()
   // on it decides, or changes, how the call ends.
   RpcClientController& controller() const { return *controller_; }
+
+  // Whether the channel's protocol can carry metadata with the request. Where
+  // it can't, calls with some fail.
+  bool carries_metadata() const { return carries_metadata_; }
 
   // Has `observer` told of each message of a streaming call, both ways. To be
   // called before next.Run(). Reads may go on after that has returned, by when
@@ -220,6 +226,7 @@ class ClientInterceptedCall {
   RpcClientController* const controller_;
   const google::protobuf::Message* const request_;
   google::protobuf::Message* const response_;
+  const bool carries_metadata_;
   MessageObserver observer_;
 };
 

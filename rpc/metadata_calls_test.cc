@@ -1,12 +1,15 @@
 // Metadata from end to end: real servers and channels, over each protocol.
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -252,6 +255,27 @@ TEST_F(BareMetadataCalls, RequestsFailWithAText) {
   call.controller.AddMetadata("a", "b");
   EXPECT_EQ(call.Start(channel)->Await(), STATUS_NOT_SUPPORTED);
   EXPECT_EQ(call.controller.ErrorText(), "bare doesn't carry metadata");
+}
+
+// So one that adds entries for its own ends leaves them out.
+TEST_F(BareMetadataCalls, InterceptorsOfChannelsKnow) {
+  class Look : public ClientInterceptor {
+   public:
+    void Intercept(ClientInterceptedCall& call, ClientNext& next) override {
+      carries_metadata = call.carries_metadata();
+      next.Run();
+    }
+    std::optional<bool> carries_metadata;
+  };
+  static_cast<void>(Serve());
+  for (const char* const scheme : {"bare", "flare"}) {
+    const auto look = std::make_shared<Look>();
+    RpcChannel channel(std::string(scheme) + "://" + endpoint().ToString(),
+                       {.interceptors = {look}});
+    TestedCall call;
+    EXPECT_EQ(call.Start(&channel)->Await(), 0) << call.controller.ErrorText();
+    EXPECT_EQ(look->carries_metadata, std::string_view(scheme) == "flare");
+  }
 }
 
 TEST_F(BareMetadataCalls, RepliesAreSentWithout) {

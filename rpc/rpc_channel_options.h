@@ -67,6 +67,9 @@ struct RpcChannelOptions {
   std::shared_ptr<const CallPolicies> policies = nullptr;
   // Code around each call, the outermost first (interceptor.h).
   std::vector<std::shared_ptr<ClientInterceptor>> interceptors = {};
+  // Interceptors of extensions (extension.h) wrap calls, too. False: for
+  // channels that an extension uses itself.
+  bool extensions = true;
   // A credential that each call carries (channel_credentials.h). With URIs that
   // don't begin with "tls+" it is an error, unless it allows that.
   std::shared_ptr<ChannelCredentials> credentials = nullptr;

@@ -15,6 +15,7 @@
 #include <exception>
 #include <functional>
 #include <iomanip>
+#include <iterator>
 #include <memory>
 #include <ostream>
 #include <sstream>
@@ -37,6 +38,7 @@
 #include "flare/rpc/admin/metrics_page.h"
 #include "flare/rpc/admin/metrics_text.h"
 #include "flare/rpc/client/channel_list.h"
+#include "flare/rpc/extension.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/server/method_counters.h"
@@ -65,18 +67,31 @@ constexpr Page kPages[] = {
     {"/metrics", "all counters and latencies, for Prometheus"},
 };
 
+using ExtensionList = std::vector<std::shared_ptr<const Extension>>;
+
+// All pages, except those that a program adds as handlers.
+std::vector<Page> PagesWith(const ExtensionList& extensions) {
+  std::vector<Page> pages(std::begin(kPages), std::end(kPages));
+  for (const auto& extension : extensions) {
+    if (!extension->page) continue;
+    pages.push_back({extension->page->path, extension->page->what});
+  }
+  return pages;
+}
+
 // Browsers get links.
-void WriteIndex(const HttpRequest& request, HttpResponse* response,
-                HttpServerContext*) {
+void WriteIndex(const ExtensionList& extensions, const HttpRequest& request,
+                HttpResponse* response) {
   const bool html = request.headers()->TryGet("Accept").value_or("").find(
                         "text/html") != std::string_view::npos;
   std::ostringstream text;
   if (html) text << "<!DOCTYPE html><title>/inspect</title><pre>\n";
-  for (const auto& [path, what] : kPages) {
+  for (const auto& [path, what] : PagesWith(extensions)) {
     if (html) text << "<a href=\"" << path << "\">";
     text << path;
     if (html) text << "</a>";
-    text << std::string(22 - path.size(), ' ') << what << "\n";
+    text << std::string(path.size() < 21 ? 22 - path.size() : 1, ' ') << what
+         << "\n";
   }
   if (html) text << "</pre>\n";
   Fill(html ? "text/html" : "text/plain", std::move(text).str(), response);
@@ -467,6 +482,29 @@ void AddMetricsPage(std::function<void(std::ostream&)> write,
   AddSlowPage("/metrics", kMetricsTextType, &limit, std::move(write), routes);
 }
 
+// Those of extensions, and the list of all pages.
+void AddExtensionPages(const PageRoutes& routes) {
+  const ExtensionList extensions = InstalledExtensions();
+  for (const auto& extension : extensions) {
+    if (!extension->page) continue;
+    AddPage(extension->page->path,
+            NewHttpGetHandler([extension](const HttpRequest& request,
+                                          HttpResponse* response,
+                                          HttpServerContext*) {
+              extension->page->write(request, response);
+              response->headers()->Set("Cache-Control", "no-store");
+            }),
+            routes);
+  }
+  AddPage("/inspect",
+          NewHttpGetHandler([extensions](const HttpRequest& request,
+                                         HttpResponse* response,
+                                         HttpServerContext*) {
+            WriteIndex(extensions, request, response);
+          }),
+          routes);
+}
+
 // Keeps the work that a stranger may cause by one page small.
 void WriteFibers(std::ostream& out) {
   fiber::DumpFibers(out, {.fibers = 20'000,
@@ -484,7 +522,7 @@ void AddInspectPages(
     HttpRoutes* to) {
   const PageRoutes routes{
       .routes = to, .who = who, .credentials = std::move(credentials)};
-  AddPage("/inspect", NewHttpGetHandler(WriteIndex), routes);
+  AddExtensionPages(routes);
   AddMetricsPage(
       [statistics, method_statistics,
        http_statistics = std::move(http_statistics)](std::ostream& out) {

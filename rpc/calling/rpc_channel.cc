@@ -5,10 +5,29 @@
 #include "flare/rpc/client/client_call.h"
 #include "flare/rpc/client/intercepted_call.h"
 #include "flare/rpc/client/route.h"
+#include "flare/rpc/extension.h"
 #include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
 
 namespace flare {
+namespace {
+
+// Those of extensions are the outermost.
+rpc::ClientInterceptors InterceptorsOf(const RpcChannelOptions& options) {
+  rpc::ClientInterceptors all;
+  if (options.extensions) {
+    for (const auto& extension : InstalledExtensions()) {
+      if (extension->client_interceptor != nullptr) {
+        all.push_back(extension->client_interceptor);
+      }
+    }
+  }
+  all.insert(all.end(), options.interceptors.begin(),
+             options.interceptors.end());
+  return all;
+}
+
+}  // namespace
 
 RpcChannel::RpcChannel()
     : status_(rpc::STATUS_INVALID_CHANNEL, "the channel was not opened") {}
@@ -25,9 +44,9 @@ bool RpcChannel::Open(const std::string& uri) { return Open(uri, Options()); }
 
 bool RpcChannel::Open(const std::string& uri, const Options& options) {
   interceptors_ = nullptr;
-  if (!options.interceptors.empty()) {
+  if (rpc::ClientInterceptors all = InterceptorsOf(options); !all.empty()) {
     interceptors_ =
-        std::make_shared<const rpc::ClientInterceptors>(options.interceptors);
+        std::make_shared<const rpc::ClientInterceptors>(std::move(all));
   }
   policies_ = options.policies;
   wraps_calls_ = interceptors_ != nullptr || policies_ != nullptr;

@@ -66,7 +66,8 @@ void InterceptedClientCall::RunWith(const Wraps& wraps,
   };
   if (wraps.interceptors == nullptr) return run();
   ClientInterceptedCall call(arguments.method, controller, arguments.request,
-                             arguments.response);
+                             arguments.response,
+                             arguments.route->traits().metadata);
   ClientInterceptorChain(*wraps.interceptors, &call, run).Run();
 }
 

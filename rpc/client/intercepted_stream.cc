@@ -47,7 +47,7 @@ class InterceptedStream {
 
   void Run() {
     ClientInterceptedCall call(arguments_.method, &controller_, request_.get(),
-                               /*response=*/nullptr);
+                               /*response=*/nullptr, route_->traits().metadata);
     const auto run = [&] { RunCall(call); };
     ClientInterceptorChain(*interceptors_, &call, run).Run();
     if (opened_ == nullptr) return;

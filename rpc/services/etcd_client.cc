@@ -33,6 +33,7 @@ EtcdClient::EtcdClient(const EtcdPlace& place,
   RpcChannel::Options options;
   // A call that occasions one to etcd may have a deadline, which isn't etcd's.
   options.inherits_context = false;
+  options.extensions = false;
   options.tls = tls;
   channel_.Open((place.tls ? "tls+grpc://" : "grpc://") + place.members,
                 options);

@@ -47,6 +47,7 @@
 #include "flare/rpc/admin/http_counters.h"
 #include "flare/rpc/admin/inspect_pages.h"
 #include "flare/rpc/admin/page_credentials.h"
+#include "flare/rpc/extension.h"
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol_registry.h"
@@ -76,6 +77,17 @@ std::optional<rpc::PagesFor> PagesOf(const Server::Options& options) {
   }
   if (!options.admin_address.empty()) return std::nullopt;
   return rpc::PagesFor::kLoopback;
+}
+
+// Puts the interceptors of extensions before the server's own.
+void TakeExtensions(rpc::Interceptors* interceptors) {
+  rpc::Interceptors first;
+  for (const auto& extension : InstalledExtensions()) {
+    if (extension->server_interceptor != nullptr) {
+      first.push_back(extension->server_interceptor);
+    }
+  }
+  interceptors->insert(interceptors->begin(), first.begin(), first.end());
 }
 
 // Starts draining the connections that have been idle, or within a message, for
@@ -489,6 +501,7 @@ bool Server::Start() {
     protocols_.push_back("http");
   }
   http_->routes.Count(http_counters_);
+  TakeExtensions(&state_->interceptors);
   if (!state_->interceptors.empty()) {
     http_->routes.Wrap([this](HttpHandlerPtr handler) {
       return rpc::InterceptHttp(std::move(handler), &state_->interceptors);
