@@ -34,7 +34,7 @@ if(FLARE_BUILD_RPC)
   install(FILES ${flare_BINARY_DIR}/include/flare/rpc/rpc_options.pb.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare/rpc
     COMPONENT Development)
-  install(TARGETS flare_rpc flare_services protoc-gen-flare-rpc
+  install(TARGETS flare_rpc flare_services flare_tracing protoc-gen-flare-rpc
     EXPORT flare-rpc-targets)
   install(EXPORT flare-rpc-targets NAMESPACE flare::
     DESTINATION ${config_folder} COMPONENT Development)
@@ -99,6 +99,9 @@ if(FLARE_BUILD_RPC)
     PRIVATE_LIBS -lresolv)
   flare_pkg_config(services
     DESCRIPTION "Stock services: health checks, reflection"
+    REQUIRES "flare-rpc = ${PROJECT_VERSION}")
+  flare_pkg_config(tracing
+    DESCRIPTION "Distributed traces: W3C Trace Context, OpenTelemetry"
     REQUIRES "flare-rpc = ${PROJECT_VERSION}")
 endif()
 

@@ -65,6 +65,11 @@ if(FLARE_BUILD_RPC)
     FILES base/zero_copy_stream_test.cc
     LIBRARIES flare::rpc)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS rpc/*_test.cc)
+  # Apart: a library that programs without traces aren't linked with.
+  file(GLOB tracing_tests CONFIGURE_DEPENDS rpc/tracing/*_test.cc)
+  list(REMOVE_ITEM tests ${tracing_tests})
+  flare_tests(rpc FILES ${tracing_tests}
+    LIBRARIES flare_testing_services flare_rpc_testing flare::tracing)
   flare_tests(rpc FILES ${tests}
     LIBRARIES flare_testing_services flare_rpc_testing flare::services)
 endif()

@@ -83,6 +83,17 @@ class ShortTest(unittest.TestCase):
         self.check('discovery', 'north south west \nnorth west \nnorth \n',
                    os.path.join(folder.name, 'servers'))
 
+    def test_tracing(self):
+        done = subprocess.run([os.path.join(HERE, 'tracing')], check=True,
+                              stdout=subprocess.PIPE, timeout=PATIENCE_S)
+        lines = done.stdout.decode().splitlines()
+        # On a slow machine spans are exported before it.
+        lines.remove('hello')
+        sent = 'example.protobuf_echo.EchoService/Echo, 7 bytes sent'
+        self.assertEqual(lines, [
+            'server: %s, asking the database' % sent, 'client: ' + sent,
+            'server: ' + sent, 'client (begins the trace): ' + sent])
+
     def test_tls(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

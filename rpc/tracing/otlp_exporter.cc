@@ -1,0 +1,180 @@
+#include "flare/rpc/tracing/otlp_exporter.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_status.h"
+#include "rpc/tracing/otlp.flare.pb.h"
+
+namespace flare {
+namespace {
+
+namespace otlp = opentelemetry::proto::collector::trace::v1;
+
+// Big-endian.
+void AppendBytes(std::uint64_t id, std::string* bytes) {
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    bytes->push_back(static_cast<char>(id >> shift));
+  }
+}
+
+using Attributes = google::protobuf::RepeatedPtrField<otlp::KeyValue>;
+
+otlp::AnyValue* Add(const std::string& key, Attributes* to) {
+  otlp::KeyValue* const attribute = to->Add();
+  attribute->set_key(key);
+  return attribute->mutable_value();
+}
+
+void AddText(const std::string& key, std::string value, Attributes* to) {
+  Add(key, to)->set_string_value(std::move(value));
+}
+
+void AddAttribute(const SpanAttribute& attribute, Attributes* to) {
+  otlp::AnyValue* const value = Add(attribute.name, to);
+  std::visit(
+      [value](const auto& v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, bool>) {
+          value->set_bool_value(v);
+        } else if constexpr (std::is_same_v<T, std::int64_t>) {
+          value->set_int_value(v);
+        } else if constexpr (std::is_same_v<T, double>) {
+          value->set_double_value(v);
+        } else {
+          value->set_string_value(v);
+        }
+      },
+      attribute.value);
+}
+
+void AddTraffic(const std::string& way, const SpanData::Traffic& traffic,
+                Attributes* to) {
+  if (traffic.messages == 0) return;
+  const std::string prefix = "rpc." + way + ".";
+  Add(prefix + "messages", to)
+      ->set_int_value(static_cast<std::int64_t>(traffic.messages));
+  Add(prefix + "bytes", to)
+      ->set_int_value(static_cast<std::int64_t>(traffic.bytes));
+}
+
+// The facts of a call of a method.
+void AddCall(const SpanData& span, Attributes* to) {
+  const std::size_t slash = span.name.rfind('/');
+  if (slash == std::string::npos) return;  // An HTTP request.
+  AddText("rpc.system", "flare", to);
+  AddText("rpc.service", span.name.substr(0, slash), to);
+  AddText("rpc.method", span.name.substr(slash + 1), to);
+  Add("rpc.flare.status_code", to)->set_int_value(span.status);
+}
+
+std::uint32_t FlagsOf(const SpanData& span) {
+  std::uint32_t flags = 1u | (span.context.random ? 2u : 0u) | 0x100u;
+  if (span.parent_is_remote) flags |= 0x200u;
+  return flags;
+}
+
+void Convert(const SpanData& from, otlp::Span* to) {
+  AppendBytes(from.context.trace_id.high, to->mutable_trace_id());
+  AppendBytes(from.context.trace_id.low, to->mutable_trace_id());
+  AppendBytes(from.context.span_id, to->mutable_span_id());
+  if (from.parent_id != 0) {
+    AppendBytes(from.parent_id, to->mutable_parent_span_id());
+  }
+  to->set_trace_state(from.context.state);
+  to->set_flags(FlagsOf(from));
+  to->set_name(from.name);
+  to->set_kind(from.kind == SpanKind::kServer ? otlp::Span::SPAN_KIND_SERVER
+                                              : otlp::Span::SPAN_KIND_CLIENT);
+  to->set_start_time_unix_nano(static_cast<std::uint64_t>(from.start_unix_ns));
+  to->set_end_time_unix_nano(
+      static_cast<std::uint64_t>(from.start_unix_ns + from.duration_ns));
+  AddCall(from, to->mutable_attributes());
+  if (!from.peer.empty()) {
+    AddText("network.peer.address", from.peer, to->mutable_attributes());
+  }
+  AddTraffic("received", from.received, to->mutable_attributes());
+  AddTraffic("sent", from.sent, to->mutable_attributes());
+  for (const SpanAttribute& attribute : from.attributes) {
+    AddAttribute(attribute, to->mutable_attributes());
+  }
+  to->set_dropped_attributes_count(from.dropped_attributes);
+  for (const SpanEvent& event : from.events) {
+    otlp::Span::Event* const added = to->add_events();
+    added->set_time_unix_nano(static_cast<std::uint64_t>(event.unix_ns));
+    added->set_name(event.name);
+  }
+  to->set_dropped_events_count(from.dropped_events);
+  if (!from.failed) return;
+  to->mutable_status()->set_code(otlp::Status::STATUS_CODE_ERROR);
+  to->mutable_status()->set_message(from.error);
+}
+
+class OtlpExporter final : public SpanExporter {
+ public:
+  explicit OtlpExporter(std::string service_name)
+      : service_name_(std::move(service_name)) {}
+
+  Status Open(const std::string& collector) {
+    if (collector.find("grpc://") == std::string::npos) {
+      return Status(EINVAL, "the collector \"" + collector +
+                                "\" should be \"grpc://HOST:PORT\", or "
+                                "\"tls+grpc://HOST:PORT\"");
+    }
+    RpcChannel::Options options;
+    options.extensions = false;  // No spans of sending spans.
+    options.wait_for_ready = true;
+    channel_.Open(collector, options);
+    return channel_.status();
+  }
+
+  Status Export(const SpanBatch& spans,
+                std::chrono::steady_clock::time_point deadline) override {
+    RpcClientController controller;
+    controller.SetTimeout(deadline);
+    const auto reply =
+        otlp::TraceService_SyncStub(&channel_).Export(Pack(spans), &controller);
+    if (!reply) return reply.error();
+    const auto& partial = reply->partial_success();
+    if (partial.rejected_spans() == 0) return {};
+    return Status(rpc::STATUS_FAILED,
+                  "the collector rejects " +
+                      std::to_string(partial.rejected_spans()) +
+                      " of them: " + partial.error_message());
+  }
+
+ private:
+  otlp::ExportTraceServiceRequest Pack(const SpanBatch& spans) const {
+    otlp::ExportTraceServiceRequest request;
+    otlp::ResourceSpans* const all = request.add_resource_spans();
+    Attributes* const resource = all->mutable_resource()->mutable_attributes();
+    AddText("service.name", service_name_, resource);
+    AddText("telemetry.sdk.name", "flare", resource);
+    AddText("telemetry.sdk.language", "cpp", resource);
+    otlp::ScopeSpans* const scope = all->add_scope_spans();
+    scope->mutable_scope()->set_name("flare");
+    for (const auto& span : spans) Convert(*span, scope->add_spans());
+    return request;
+  }
+
+  const std::string service_name_;
+  RpcChannel channel_;
+};
+
+}  // namespace
+
+Expected<std::shared_ptr<SpanExporter>, Status> NewOtlpExporter(
+    const std::string& collector, const std::string& service_name) {
+  auto exporter = std::make_shared<OtlpExporter>(service_name);
+  if (Status status = exporter->Open(collector); !status.ok()) return status;
+  return std::shared_ptr<SpanExporter>(std::move(exporter));
+}
+
+}  // namespace flare

@@ -1,0 +1,234 @@
+// A collector gets spans: a server of our own over gRPC.
+#include "flare/rpc/tracing/otlp_exporter.h"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "flare/fiber/mutex.h"
+#include "flare/fiber/testing/eventually.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/rpc_channel.h"
+#include "flare/rpc/server.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/logged_lines.h"
+#include "flare/rpc/testing/server_fixture.h"
+#include "flare/rpc/tracing/tracing.h"
+#include "gtest/gtest.h"
+#include "rpc/tracing/otlp.flare.pb.h"
+
+namespace flare::rpc::testing {
+namespace {
+
+namespace otlp = opentelemetry::proto::collector::trace::v1;
+using fiber::testing::Eventually;
+
+class Collector : public otlp::SyncTraceService {
+ public:
+  void Export(const otlp::ExportTraceServiceRequest& request,
+              otlp::ExportTraceServiceResponse* response,
+              RpcServerController* controller) override {
+    ScopedLock guard(lock_);
+    if (rejects != 0) {
+      response->mutable_partial_success()->set_rejected_spans(rejects);
+      response->mutable_partial_success()->set_error_message("too old");
+      return;
+    }
+    if (fails) return controller->SetFailed(4711, "no disk");
+    requests_.push_back(request);
+  }
+  std::vector<otlp::ExportTraceServiceRequest> requests() {
+    ScopedLock guard(lock_);
+    return requests_;
+  }
+  std::vector<otlp::Span> spans() {
+    std::vector<otlp::Span> all;
+    for (const auto& request : requests()) {
+      for (const auto& span :
+           request.resource_spans(0).scope_spans(0).spans()) {
+        all.push_back(span);
+      }
+    }
+    return all;
+  }
+
+  int rejects = 0;
+  bool fails = false;
+
+ private:
+  fiber::Mutex lock_;
+  std::vector<otlp::ExportTraceServiceRequest> requests_;
+};
+
+std::map<std::string, otlp::AnyValue> AttributesOf(const otlp::Span& span) {
+  std::map<std::string, otlp::AnyValue> attributes;
+  for (const auto& attribute : span.attributes()) {
+    attributes[attribute.key()] = attribute.value();
+  }
+  return attributes;
+}
+
+class OtlpExporterTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(ServerTest::SetUp());
+    StartCollector(EndpointFromIpv4("127.0.0.1", 0));
+  }
+  void TearDown() override {
+    channel_.reset();
+    tracing_.reset();
+    ShutdownClientSide();
+    collecting_.reset();
+    ServerTest::TearDown();
+  }
+
+  // Before tracing is installed: it isn't traced itself.
+  void StartCollector(const Endpoint& address) {
+    collecting_.emplace();
+    collecting_->AddProtocol("grpc");
+    collecting_->AddService(&collector_);
+    collecting_->ListenOn(address);
+    ASSERT_TRUE(collecting_->Start());
+  }
+
+  void Install(TracingOptions options) {
+    options.service_name = "fares";
+    options.collector = "grpc://" + collecting_->endpoint().ToString();
+    auto tracing = Tracing::Install(std::move(options));
+    ASSERT_TRUE(tracing) << tracing.error().ToString();
+    tracing_ = *std::move(tracing);
+    StartServer({"flare"});
+    channel_ = std::make_unique<RpcChannel>("flare://" + endpoint().ToString());
+  }
+
+  // A call, and its two spans.
+  void Call() {
+    TestedCall call;
+    call.Start(channel_.get())->Await();
+  }
+
+  Collector collector_;
+  std::optional<Server> collecting_;
+  std::unique_ptr<Tracing> tracing_;
+  std::unique_ptr<RpcChannel> channel_;
+};
+
+TEST_F(OtlpExporterTest, ACollectorGetsSpans) {
+  service().on_call = [](TestCall call) {
+    Span span = CurrentSpan();
+    span.SetAttribute("cache.hit", false);
+    span.SetAttribute("rows", 12);
+    span.SetAttribute("share", 0.5);
+    span.SetAttribute("name", "x");
+    span.AddEvent("asked");
+    call.controller->SetFailed(4711, "later");
+    call.Reply();
+  };
+  Install({.export_interval = std::chrono::milliseconds(1)});
+  Call();
+  ASSERT_TRUE(Eventually([&] { return collector_.spans().size() == 2; }));
+  const auto request = collector_.requests().front();
+  const auto& resource = request.resource_spans(0).resource();
+  ASSERT_GE(resource.attributes_size(), 1);
+  EXPECT_EQ(resource.attributes(0).key(), "service.name");
+  EXPECT_EQ(resource.attributes(0).value().string_value(), "fares");
+
+  auto spans = collector_.spans();
+  if (spans[0].kind() != otlp::Span::SPAN_KIND_CLIENT) {
+    std::swap(spans[0], spans[1]);
+  }
+  const otlp::Span& client = spans[0];
+  const otlp::Span& server = spans[1];
+  EXPECT_EQ(client.kind(), otlp::Span::SPAN_KIND_CLIENT);
+  EXPECT_EQ(server.kind(), otlp::Span::SPAN_KIND_SERVER);
+  EXPECT_EQ(client.parent_span_id(), "");
+  EXPECT_EQ(server.parent_span_id(), client.span_id());
+  EXPECT_EQ(client.flags(), 0x101u);
+  EXPECT_EQ(server.flags(), 0x301u);
+  for (const otlp::Span& span : spans) {
+    EXPECT_EQ(span.trace_id(), client.trace_id());
+    EXPECT_EQ(span.trace_id().size(), 16u);
+    EXPECT_EQ(span.span_id().size(), 8u);
+    EXPECT_EQ(span.name(), "flare.rpc.testing.TestService/Call");
+    EXPECT_GT(span.end_time_unix_nano(), span.start_time_unix_nano());
+    EXPECT_EQ(span.status().code(), otlp::Status::STATUS_CODE_ERROR);
+    EXPECT_EQ(span.status().message(), "later");
+    auto attributes = AttributesOf(span);
+    EXPECT_EQ(attributes["rpc.service"].string_value(),
+              "flare.rpc.testing.TestService");
+    EXPECT_EQ(attributes["rpc.method"].string_value(), "Call");
+    EXPECT_EQ(attributes["rpc.flare.status_code"].int_value(), 4711);
+    EXPECT_EQ(attributes["rpc.sent.messages"].int_value(),
+              &span == &spans[0] ? 1 : 0);
+  }
+  auto attributes = AttributesOf(server);
+  EXPECT_TRUE(attributes.contains("cache.hit"));
+  EXPECT_FALSE(attributes["cache.hit"].bool_value());
+  EXPECT_EQ(attributes["rows"].int_value(), 12);
+  EXPECT_EQ(attributes["share"].double_value(), 0.5);
+  EXPECT_EQ(attributes["name"].string_value(), "x");
+  ASSERT_EQ(server.events_size(), 1);
+  EXPECT_EQ(server.events(0).name(), "asked");
+  // Sending spans makes none, or there would be no end of it.
+  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 2; }));
+  EXPECT_EQ(tracing_->recent_spans().size(), 2u);
+}
+
+TEST_F(OtlpExporterTest, TheEndSendsTheRest) {
+  Install({.export_interval = std::chrono::hours(1)});
+  for (int i = 0; i != 10; ++i) Call();
+  EXPECT_TRUE(collector_.spans().empty());
+  StopServer();
+  tracing_.reset();
+  EXPECT_EQ(collector_.spans().size(), 20u);
+}
+
+TEST_F(OtlpExporterTest, ACollectorThatRefusesIsLogged) {
+  const LoggedLines warnings(google::WARNING);
+  Install({.export_interval = std::chrono::milliseconds(1)});
+  collector_.fails = true;
+  Call();
+  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().failed == 2; }));
+  EXPECT_TRUE(warnings.Have("no disk")) << warnings.All();
+}
+
+TEST_F(OtlpExporterTest, RejectedSpansAreLogged) {
+  const LoggedLines warnings(google::WARNING);
+  Install({.export_interval = std::chrono::milliseconds(1)});
+  collector_.rejects = 1;
+  Call();
+  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().failed != 0; }));
+  EXPECT_TRUE(warnings.Have("rejects 1 of them: too old")) << warnings.All();
+}
+
+TEST_F(OtlpExporterTest, ACollectorThatComesBackGetsTheSpans) {
+  Install({.export_interval = std::chrono::milliseconds(1),
+           .export_timeout = std::chrono::seconds(20)});
+  const Endpoint address = collecting_->endpoint();
+  collecting_.reset();
+  Call();
+  StartCollector(address);
+  EXPECT_TRUE(Eventually([&] { return collector_.spans().size() == 2; }));
+}
+
+TEST_F(OtlpExporterTest, ACollectorThatIsGoneHoldsNobodyUpForLong) {
+  Install({.max_queue = 4,
+           .max_batch = 2,
+           .export_timeout = std::chrono::milliseconds(50)});
+  collecting_.reset();
+  for (int i = 0; i != 50; ++i) Call();
+  EXPECT_TRUE(Eventually([&] {
+    Call();
+    return tracing_->statistics().dropped != 0;
+  }));
+  const auto begin = std::chrono::steady_clock::now();
+  tracing_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace flare::rpc::testing

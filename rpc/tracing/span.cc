@@ -1,0 +1,51 @@
+#include "flare/rpc/tracing/span.h"
+
+#include <utility>
+
+#include "flare/rpc/tracing/current_span.h"
+#include "flare/rpc/tracing/recorded_span.h"
+
+namespace flare {
+
+Span::Span(RefPtr<RecordedSpan> span) : span_(std::move(span)) {}
+Span::Span() = default;
+Span::Span(const Span&) = default;
+Span::Span(Span&&) noexcept = default;
+Span& Span::operator=(const Span&) = default;
+Span& Span::operator=(Span&&) noexcept = default;
+Span::~Span() = default;
+
+bool Span::recording() const { return span_ != nullptr && span_->recording(); }
+
+std::string Span::trace_id() const {
+  return span_ == nullptr ? "" : span_->context().trace_id.ToString();
+}
+
+TraceContext Span::context() const {
+  return span_ == nullptr ? TraceContext() : span_->context();
+}
+
+void Span::SetAttribute(std::string_view name, std::string_view value) {
+  // A copy only of values that are kept.
+  if (recording()) span_->SetAttribute(name, std::string(value));
+}
+void Span::SetAttribute(std::string_view name, bool value) {
+  if (recording()) span_->SetAttribute(name, value);
+}
+void Span::SetAttribute(std::string_view name, double value) {
+  if (recording()) span_->SetAttribute(name, value);
+}
+void Span::SetInteger(std::string_view name, std::int64_t value) {
+  if (recording()) span_->SetAttribute(name, value);
+}
+
+void Span::AddEvent(std::string_view name) {
+  if (recording()) span_->AddEvent(name);
+}
+
+Span CurrentSpan() {
+  const RefPtr<RecordedSpan>* const span = CurrentRecordedSpan();
+  return span == nullptr ? Span() : Span(*span);
+}
+
+}  // namespace flare

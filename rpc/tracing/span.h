@@ -1,0 +1,69 @@
+// The span of a running call, to which a program adds attributes and events.
+//
+//   flare::Span span = flare::CurrentSpan();   // In a method or a handler.
+//   span.SetAttribute("cache.hit", false);
+//   span.AddEvent("asking the database");
+//   LOG(INFO) << "slow, trace " << span.trace_id();
+#ifndef FLARE_RPC_TRACING_SPAN_H_
+#define FLARE_RPC_TRACING_SPAN_H_
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "flare/base/ref_ptr.h"
+#include "flare/rpc/tracing/trace_context.h"
+
+namespace flare {
+
+class RecordedSpan;
+
+// A handle of a span that runs, or of none: then nothing happens. May be kept;
+// once the span has ended, nothing more is added to it. Copies are the same
+// span. Thread-safe, nothing blocks.
+class Span {
+ public:
+  Span();
+  explicit Span(RefPtr<RecordedSpan> span);
+  Span(const Span&);
+  Span(Span&&) noexcept;
+  Span& operator=(const Span&);
+  Span& operator=(Span&&) noexcept;
+  ~Span();
+
+  // Whether attributes and events are kept: the trace is sampled.
+  bool recording() const;
+  // 32 digits, for log lines, of traces that aren't sampled, too; empty if
+  // there is no span.
+  std::string trace_id() const;
+  // To hand on by other ways than calls. All 0 if there is no span.
+  TraceContext context() const;
+
+  // One of that name is replaced.
+  void SetAttribute(std::string_view name, std::string_view value);
+  void SetAttribute(std::string_view name, const char* value) {
+    SetAttribute(name, std::string_view(value));
+  }
+  void SetAttribute(std::string_view name, bool value);
+  void SetAttribute(std::string_view name, double value);
+  void SetAttribute(std::string_view name, std::integral auto value) {
+    SetInteger(name, static_cast<std::int64_t>(value));
+  }
+  // Something that happens now.
+  void AddEvent(std::string_view name);
+
+ private:
+  void SetInteger(std::string_view name, std::int64_t value);
+
+  RefPtr<RecordedSpan> span_;  // Null: none.
+};
+
+// The span of the call that is served: in its method, its HTTP handler, and
+// wherever its execution context is (fiber/execution_context.h). None without
+// tracing (tracing.h), and outside of calls.
+Span CurrentSpan();
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_TRACING_SPAN_H_

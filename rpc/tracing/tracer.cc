@@ -1,0 +1,57 @@
+#include "flare/rpc/tracing/tracer.h"
+
+#include <utility>
+
+namespace flare {
+namespace {
+
+constexpr std::uint64_t kAll = std::uint64_t{1} << 63;
+
+std::uint64_t ShareOf(double ratio) {
+  return ratio >= 1
+             ? kAll
+             : static_cast<std::uint64_t>(ratio * static_cast<double>(kAll));
+}
+
+}  // namespace
+
+Tracer::Tracer(Options options, std::unique_ptr<BatchExporter> exporter)
+    : options_(std::move(options)),
+      sampled_below_(ShareOf(options_.sample_ratio)),
+      recent_(options_.recent_spans),
+      exporter_(std::move(exporter)) {}
+
+bool Tracer::Excludes(std::string_view method) const {
+  for (const std::string& prefix : options_.excluded) {
+    if (method.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+// By the id, as OpenTelemetry's libraries: of two programs that begin traces,
+// the one with the larger ratio samples all that the other would.
+bool Tracer::Samples(const TraceId& id) const {
+  return id.low >> 1 < sampled_below_;
+}
+
+RefPtr<RecordedSpan> Tracer::Begin(const std::optional<TraceContext>& parent,
+                                   std::int64_t start_ns) const {
+  TraceContext context;
+  if (parent) {
+    context = *parent;
+  } else {
+    context.trace_id = NewTraceId();
+    context.sampled = Samples(context.trace_id);
+  }
+  context.span_id = NewSpanId();
+  return MakeRefCounted<RecordedSpan>(std::move(context), start_ns);
+}
+
+void Tracer::End(RecordedSpan* span, SpanData outcome) {
+  const auto data = span->End(std::move(outcome));
+  if (data == nullptr) return;
+  recent_.Add(data);
+  if (exporter_ != nullptr) exporter_->Add(data);
+}
+
+}  // namespace flare

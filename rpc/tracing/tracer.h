@@ -1,0 +1,61 @@
+// Begins and ends the spans of calls: decides which traces are sampled, and
+// gives ended spans to the page and to the exporters.
+//
+// Thread-safe.
+#ifndef FLARE_RPC_TRACING_TRACER_H_
+#define FLARE_RPC_TRACING_TRACER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flare/base/ref_ptr.h"
+#include "flare/rpc/tracing/batch_exporter.h"
+#include "flare/rpc/tracing/recent_spans.h"
+#include "flare/rpc/tracing/recorded_span.h"
+#include "flare/rpc/tracing/span_data.h"
+#include "flare/rpc/tracing/trace_context.h"
+
+namespace flare {
+
+class Tracer {
+ public:
+  struct Options {
+    double sample_ratio = 1;
+    std::vector<std::string> excluded = {};
+    std::size_t recent_spans = 1;
+  };
+
+  // `exporter` may be null.
+  Tracer(Options options, std::unique_ptr<BatchExporter> exporter);
+
+  // Whether calls of that method, or of that path, are left alone.
+  bool Excludes(std::string_view method) const;
+
+  // One whose parent is `parent`; nullopt: that begins a trace. It began at
+  // `start_ns`, in NowNs() time.
+  RefPtr<RecordedSpan> Begin(const std::optional<TraceContext>& parent,
+                             std::int64_t start_ns) const;
+
+  // As RecordedSpan::End(), and hands it on.
+  void End(RecordedSpan* span, SpanData outcome);
+
+  const RecentSpans& recent() const { return recent_; }
+  // Null: none.
+  BatchExporter* exporter() const { return exporter_.get(); }
+
+ private:
+  bool Samples(const TraceId& id) const;
+
+  const Options options_;
+  const std::uint64_t sampled_below_;  // 2^63: all are.
+  RecentSpans recent_;
+  const std::unique_ptr<BatchExporter> exporter_;
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_TRACING_TRACER_H_
