@@ -62,6 +62,7 @@ int Entry(int argc, char** argv) {
   }
 
   std::vector<flare::Future<flare::HttpClient::Result>> responses;
+  responses.reserve(urls.size());
   for (const std::string& url : urls) {
     responses.push_back(
         client.AsyncGet(url, {.timeout = 5s, .max_redirection_count = 3}));

@@ -88,9 +88,7 @@ Expected<HttpConnections::Lease, flare::Status> HttpConnections::Acquire(
 
 HttpConnections::Lease::~Lease() {
   if (all_ == nullptr) return;
-  if (connection_ != nullptr) {
-    all_->Keep(host_.get(), std::move(connection_));
-  }
+  if (connection_ != nullptr) all_->Keep(host_.get(), connection_);
   host_->places.release();
   all_->ForgetIfUnused(std::move(host_));
 }
@@ -132,7 +130,7 @@ HttpConnections::Connection HttpConnections::TakeKept(Host* host, bool fresh) {
   }
 }
 
-void HttpConnections::Keep(Host* host, Connection connection) {
+void HttpConnections::Keep(Host* host, const Connection& connection) {
   bool kept = false;
   if (connection->reusable()) {
     const std::int64_t until_ns =

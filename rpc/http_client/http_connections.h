@@ -8,11 +8,12 @@
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
 #define FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
 
-#include <compare>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "flare/base/endpoint.h"
@@ -35,7 +36,10 @@ struct HttpOrigin {
   std::string host;     // As certificates name it, maybe with its port.
   std::string address;  // "host:port" or "unix:/path", to connect to.
 
-  friend auto operator<=>(const HttpOrigin&, const HttpOrigin&) = default;
+  friend bool operator<(const HttpOrigin& a, const HttpOrigin& b) {
+    return std::tie(a.tls, a.host, a.address) <
+           std::tie(b.tls, b.host, b.address);
+  }
 };
 
 // All functions are thread-safe.
@@ -123,7 +127,7 @@ class HttpConnections final
       const HttpWaitLimit& limit);
   Expected<TlsContext, flare::Status> Tls();
   // At the end of a request.
-  void Keep(Host* host, Connection connection);
+  void Keep(Host* host, const Connection& connection);
   std::vector<Connection> AllOpen();
 
   const HttpClientOptions options_;
