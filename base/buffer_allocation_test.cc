@@ -75,7 +75,8 @@ long AllocationsOf(F f) {
 }
 
 TEST(Allocations, AreCounted) {
-  EXPECT_GE(AllocationsOf([] { std::vector<int> v(100, 1); }), 100);
+  // By a call: compilers may leave new expressions out.
+  EXPECT_GE(AllocationsOf([] { ::operator delete(::operator new(4)); }), 100);
 }
 
 TEST(Allocations, NoneForABatchOfMessages) {

@@ -232,7 +232,7 @@ TEST(BufferBuilder, SeveralAtOnce) {
     builders.push_back(std::make_unique<BufferBuilder>());
   }
   for (int round = 0; round < 5000; ++round) {
-    for (int i = 0; i < 5; ++i) builders[i]->Append("abcde" + i, 1);
+    for (int i = 0; i < 5; ++i) builders[i]->Append(&"abcde"[i], 1);
   }
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(FlattenSlow(builders[i]->DestructiveGet()),

@@ -67,7 +67,7 @@ class Prices : public flare::HttpHandler {
   }
 
  private:
-  const ShopMetrics metrics_;
+  const ShopMetrics metrics_{};
 };
 
 int Entry(int, char**) {

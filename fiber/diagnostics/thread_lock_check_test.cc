@@ -124,7 +124,6 @@ TEST(ThreadLockCheck, ReportsAllThatAreHeldOnce) {
 
 TEST(ThreadLockCheck, ReportsBlockingPrimitives) {
   ThreadMutex mutex;
-  Mutex contended;
   Event event;
   const auto errors = ErrorsOf([&] {
     Fiber setter([&] { event.Set(); });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/base/testing/rounds.h"
 #include "gtest/gtest.h"
 
 namespace flare::fiber {
@@ -142,7 +143,7 @@ TEST(TimerWheelTest, BehavesLikeAMap) {
   std::vector<std::unique_ptr<Recorded>> timers;
   std::vector<std::int64_t> due(300, -1);  // -1: not armed.
   for (int i = 0; i < 300; ++i) timers.push_back(std::make_unique<Recorded>());
-  for (int step = 0; step < 50000; ++step) {
+  for (int step = 0; step < flare::testing::Rounds(50000); ++step) {
     const std::size_t i = random() % timers.size();
     const int kind = static_cast<int>(random() % 10);
     if (kind < 6) {

@@ -11,6 +11,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
+#include "flare/base/testing/rounds.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -633,9 +634,9 @@ TEST_F(LoadedGroupTest, EqualServersAreNotEjected) {
     pause_every_ns_ = 1700 * kNsPerMs;
     pause_ns_ = pauses ? 250 * kNsPerMs : 0;
     for (const auto& latency : {Exponential, HeavyTailed, FewAreLong}) {
-      Run(5, 1800, latency);
-      Run(60, 600, latency);
-      Run(1000, 20, latency);
+      Run(5, flare::testing::Rounds(1800), latency);
+      Run(60, flare::testing::Rounds(600), latency);
+      Run(1000, flare::testing::Rounds(20), latency);
       EXPECT_EQ(Ejections(), 0) << pauses;
     }
   }

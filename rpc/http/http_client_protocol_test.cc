@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/testing/rounds.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_response_reader.h"
 #include "flare/rpc/wire/protocol_testing.h"
@@ -271,7 +272,7 @@ TEST_F(HttpClient, ReadsReasonsOfSeveralLines) {
 }
 
 TEST_F(HttpClient, ReadsLongReasons) {
-  const std::string reason(20'000, 'r');
+  const std::string reason(flare::testing::Rounds(20'000), 'r');
   const std::string bytes =
       "HTTP/1.1 500 No\r\nRpc-SeqNo: 3\r\nRpc-Error-Code: 1001\r\n"
       "Rpc-Error-Reason: " +

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "flare/base/testing/rounds.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -217,7 +218,7 @@ std::string Mutated(std::string text, std::mt19937* random) {
 void ReadMutations(Peeker parse, const std::vector<std::string>& heads) {
   std::mt19937 random(1);
   int accepted = 0;
-  constexpr int kTurns = 15'000;
+  constexpr int kTurns = flare::testing::Rounds(15'000);
   for (int i = 0; i != kTurns; ++i) {
     HttpHeadMemo memo(parse);
     const std::string first =

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "flare/base/testing/rounds.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -88,14 +89,16 @@ std::vector<std::size_t> MarksOf(const char* begin, std::size_t size) {
   return found;
 }
 
-// Each byte at each place of texts of each length, in memory that ends there.
+// Each byte at each place of texts of each length, in memory that ends there;
+// in slow builds each fifth byte.
 TEST(HttpScanner, FindsEachByteInEachPlace) {
+  constexpr int kStep = 256 / flare::testing::Rounds(256);
   for (std::size_t size = 0; size != 150; ++size) {
     const auto text = std::make_unique<char[]>(size);
     std::fill_n(text.get(), size, ' ');
     EXPECT_TRUE(MarksOf(text.get(), size).empty());
     for (std::size_t at = 0; at != size; ++at) {
-      for (int c = 0; c != 256; ++c) {
+      for (int c = static_cast<int>(at % kStep); c < 256; c += kStep) {
         text[at] = static_cast<char>(c);
         const bool is_mark = c < 0x20 || c == 0x7f || c == ':';
         EXPECT_EQ(MarksOf(text.get(), size),

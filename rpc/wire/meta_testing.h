@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "flare/base/testing/rounds.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -53,7 +54,8 @@ class MetaRandom : public ::testing::Test {
 
   // Damaged messages likewise.
   template <class Make, class Decodes>
-  void CheckMutations(int rounds, Make make, Decodes decodes) {
+  void CheckMutations(int most, Make make, Decodes decodes) {
+    const int rounds = flare::testing::Rounds(most);
     int accepted = 0;
     for (int i = 0; i != rounds; ++i) {
       std::string bytes = make().SerializeAsString();

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/testing/rounds.h"
 #include "flare/rpc/wire/payload_testing.h"
 #include "flare/rpc/wire/protocol_testing.h"
 #include "gtest/gtest.h"
@@ -82,7 +83,7 @@ TEST(Payload, TrpcHasJsonOfItsOwn) {
 
 TEST(Payload, RoundTripsInAllFormats) {
   std::mt19937 rng(1);
-  for (int i = 0; i != 200; ++i) {
+  for (int i = 0; i != flare::testing::Rounds(200); ++i) {
     TestPayload message;
     message.set_text(std::string(rng() % 5000, 'a' + rng() % 26));
     message.set_big_number(static_cast<std::int64_t>(rng()) << 20);

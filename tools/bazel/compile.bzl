@@ -39,7 +39,10 @@ def compile(ctx, source, output, context, headers = [], options = [], requiremen
         unsupported_features = ctx.disabled_features,
     )
     cpp = ctx.fragments.cpp
-    copts = [o.replace("$(BINDIR)", ctx.bin_dir.path) for o in ctx.attr.copts]
+    copts = [
+        o.replace("$(BINDIR)", ctx.bin_dir.path).replace("$(GENDIR)", ctx.genfiles_dir.path)
+        for o in ctx.attr.copts
+    ]
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,

@@ -116,15 +116,11 @@ def flare_cc_library(name, hdrs = [], deps = [], **kwargs):
 # headers.
 _OPTIMISED_TESTS = ["base", "fiber"]
 
-def _test_copts(optimisation, headers = "headers"):
-    return ["-" + optimisation] + include_precompiled("%s_%s" % (headers, optimisation))
-
-# Under sanitizers. UBSan's checks of each pointer, before it is used, take a
-# fifth of compiling. The code under test keeps them; here AddressSanitizer
-# still reports accesses through a null pointer.
+# Under sanitizers. UBSan's checks take a third of compiling. The code under test
+# keeps them, and so do tests of templates.
 def _plain_copts(headers = "headers"):
-    return _test_copts("O0", headers) + (
-        [] if native.package_name() in _OPTIMISED_TESTS else ["-fno-sanitize=null,alignment"]
+    return ["-O0"] + include_precompiled(headers + "_O0") + (
+        [] if native.package_name() in _OPTIMISED_TESTS else ["-fno-sanitize=undefined"]
     )
 
 # Options of code around flare's own, programs and protoc's output: as tests are
@@ -149,6 +145,25 @@ _CLANG_WARNINGS = [
     "-Wno-delete-non-abstract-non-virtual-dtor",
     "-Wno-unused-lambda-capture",
 ]
+
+def _by_clang(name, srcs, copts, deps, headers = "headers", optimisation = "O0", **kwargs):
+    """Objects for builds by gcc of code whose speed nobody measures.
+
+    Clang takes half of gcc's time.
+    """
+    precompiled = "%s_by_clang_%s" % (headers, optimisation)
+    objects(
+        name = name + "_by_clang",
+        srcs = srcs,
+        compiler = "/usr/bin/clang",
+        copts = COPTS + copts + _CLANG_WARNINGS + ["-" + optimisation] +
+                include_precompiled(precompiled),
+        deps = deps + [_ours("//tools/bazel:" + precompiled)],
+        tags = ["manual"],
+        visibility = ["//visibility:private"],
+        **kwargs
+    )
+    return ":%s_by_clang" % name
 
 # In half of gold's time. It doesn't know gcc's objects of --config=release.
 def _test_linkopts():
@@ -193,35 +208,27 @@ def flare_cc_test(
         deps = deps + [":%s_parts" % name]
     copts = COPTS + copts
     deps = deps + [_ours("@system_libs//:gtest_main")]
-    optimised = native.package_name() in _OPTIMISED_TESTS
-    if not optimised:
-        # Clang takes half of gcc's time.
-        objects(
-            name = name + "_by_clang",
-            testonly = True,
-            srcs = srcs,
-            compiler = "/usr/bin/clang",
-            copts = copts + _CLANG_WARNINGS + ["-O0"] +
-                    include_precompiled(headers + "_by_clang"),
-            deps = deps + [_ours("//tools/bazel:%s_by_clang" % headers)],
-            tags = ["manual"],
-            visibility = ["//visibility:private"],
-        )
+    by_clang = _by_clang(
+        name,
+        srcs,
+        copts,
+        deps,
+        headers,
+        "O1" if native.package_name() in _OPTIMISED_TESTS else "O0",
+        testonly = True,
+    )
     native.cc_test(
         name = name,
         srcs = select({
             _ours("//:plain_tests"): srcs,
-            "//conditions:default": srcs if optimised else [":%s_by_clang" % name],
+            "//conditions:default": [by_clang],
         }),
         # Optimising instrumented tests takes longer than running them.
-        copts = copts + select({
-            _ours("//:plain_tests"): _plain_copts(headers),
-            "//conditions:default": _test_copts("O1"),
-        }),
+        copts = copts + _plain_copts(headers),
         linkopts = _test_linkopts(),
         deps = deps + select({
             _ours("//:plain_tests"): [_ours("//tools/bazel:%s_O0" % headers)],
-            "//conditions:default": [_ours("//tools/bazel:headers_O1")],
+            "//conditions:default": [],
         }),
         size = size,
         **kwargs
@@ -264,10 +271,26 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
             **kwargs
         )
 
-def flare_cc_binary(name, deps = [], copts = [], **kwargs):
-    """A program, with jemalloc as its allocator."""
+def flare_cc_binary(name, srcs = [], deps = [], copts = [], example = False, **kwargs):
+    """A program, with jemalloc as its allocator.
+
+    Args:
+      name: the program.
+      srcs: its files.
+      deps: libraries.
+      copts: compiler options.
+      example: True if it only shows how something is done. It isn't optimised.
+      **kwargs: as for cc_binary.
+    """
+    if example:
+        srcs = select({
+            _ours("//:sanitized"): srcs,
+            _ours("//:release"): srcs,
+            "//conditions:default": [_by_clang(name, srcs, copts, deps)],
+        })
     native.cc_binary(
         name = name,
+        srcs = srcs,
         copts = COPTS + copts + _outer_copts(),
         deps = deps + _outer_deps() + select({
             _ours("//:sanitized"): [],
@@ -309,7 +332,14 @@ def _proto_paths(deps):
             options.append(option)
     return " ".join(options)
 
-def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = False, **kwargs):
+def flare_proto_library(
+        name,
+        srcs,
+        deps = [],
+        services = True,
+        flare_prefix = False,
+        example = False,
+        **kwargs):
     """Messages, services and stubs of .proto files, as one C++ library.
 
     For dir/x.proto it provides "dir/x.pb.h" (by protoc) and "dir/x.flare.pb.h"
@@ -325,6 +355,7 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
       services: False leaves "x.flare.pb.h", and with it //rpc, out.
       flare_prefix: True for files that are imported as "flare/dir/x.proto" and
         give "flare/dir/x.pb.h": the paths that flare's headers have.
+      example: True if it is of tests or examples only. It isn't optimised.
       **kwargs: visibility and the like.
     """
     if flare_prefix:
@@ -361,16 +392,37 @@ def flare_proto_library(name, srcs, deps = [], services = True, flare_prefix = F
         tools = [plugin] if services else [],
         **kwargs
     )
+    includes = ["generated"] if flare_prefix else []
+    deps = deps + [_ours("@system_libs//:protobuf")] + (
+        [_ours("//rpc")] if services else []
+    )
+    if example:
+        native.cc_library(
+            name = name + "_headers",
+            hdrs = headers,
+            includes = includes,
+            deps = deps,
+            **kwargs
+        )
+        sources = select({
+            _ours("//:sanitized"): sources,
+            "//conditions:default": [_by_clang(
+                name,
+                sources,
+                ["-Wno-error"],
+                deps + [":%s_headers" % name],
+                testonly = kwargs.get("testonly"),
+            )],
+        })
     native.cc_library(
         name = name,
         srcs = sources,
         hdrs = headers,
-        includes = ["generated"] if flare_prefix else [],
+        includes = includes,
         # Protoc's part of the code is not ours to keep free of warnings.
         copts = [option for option in COPTS if option != "-Werror"] +
                 _outer_copts(),
-        deps = deps + [_ours("@system_libs//:protobuf")] + _outer_deps() +
-               ([_ours("//rpc")] if services else []),
+        deps = deps + _outer_deps(),
         # Services are found by name (reflection, stubs): the linker may not
         # leave out files that only register themselves.
         alwayslink = True,
