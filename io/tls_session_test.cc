@@ -134,6 +134,19 @@ TEST_F(TlsSessionTest, CannotSendTheEndToAPeerThatHasReset) {
   EXPECT_FALSE(server_->end_sent());
 }
 
+TEST_F(TlsSessionTest, SendsOneTicket) {
+  static int tickets;
+  tickets = 0;
+  SSL_CTX_set_session_cache_mode(client_context_.get(), SSL_SESS_CACHE_CLIENT);
+  SSL_CTX_sess_set_new_cb(client_context_.get(), [](SSL*, SSL_SESSION*) {
+    ++tickets;
+    return 0;
+  });
+  char byte;
+  EXPECT_EQ(SSL_read(client_.get(), &byte, 1), -1);
+  EXPECT_EQ(tickets, 1);
+}
+
 // A client whose output is gathered, to be sent at once.
 class TlsSessionFloodTest : public TlsSessionTest {
  protected:
@@ -235,7 +248,7 @@ class TlsSessionOverTcpTest : public TlsSessionTest {
 
 TEST_F(TlsSessionOverTcpTest, CloseNotifyLeavesWithTheFin) {
   char byte;
-  EXPECT_EQ(SSL_read(client_.get(), &byte, 1), -1);  // Takes the tickets.
+  EXPECT_EQ(SSL_read(client_.get(), &byte, 1), -1);  // Takes the ticket.
   EXPECT_EQ(BytesAtClient(), 0);
   const std::int64_t start = NowNs();
   ASSERT_EQ(server_->SendEnd(), 0);
