@@ -25,16 +25,17 @@ inline ssize_t ReceivePieces(int fd, const iovec* pieces, int count) {
   return ::readv(fd, pieces, count);
 }
 
-// `count` > 0. Returns how many bytes the socket took. A peer that is gone is
-// an error (EPIPE), never a signal, so writev(2) won't do.
-inline ssize_t SendPieces(int fd, iovec* pieces, std::size_t count) {
+// `count` > 0; flags of send(2). Returns how many bytes the socket took. A peer
+// that is gone is an error (EPIPE), never a signal, so writev(2) won't do.
+inline ssize_t SendPieces(int fd, iovec* pieces, std::size_t count,
+                          int flags = 0) {
   if (count == 1) [[likely]] {
-    return ::send(fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL);
+    return ::send(fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL | flags);
   }
   msghdr message{};
   message.msg_iov = pieces;
   message.msg_iovlen = count;
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL | flags);
 }
 
 }  // namespace flare::io

@@ -186,10 +186,10 @@ class OddTransport final : public Transport {
   bool HasMore() const override { return false; }
   std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return false; }
-  ssize_t Send(const iovec* pieces, std::size_t count) override {
+  ssize_t Send(const iovec* pieces, std::size_t count, int flags) override {
     if (takes_nothing) return 0;
     std::vector<iovec> own(pieces, pieces + count);
-    return SendPieces(fd_, own.data(), own.size());
+    return SendPieces(fd_, own.data(), own.size(), flags);
   }
   ssize_t SendEnd() override {
     if (end_error == 0) return 0;

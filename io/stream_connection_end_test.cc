@@ -1,14 +1,18 @@
 // How the input of a connection ends: peers that send no more, and EndInput().
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"
@@ -106,6 +110,34 @@ TEST_P(EndOfInputTest, EndInputEndsInSpiteOfEverMoreInput) {
   connection_->EndInput();
   EXPECT_TRUE(ended.WaitUntil(Deadline()));
   EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  peer_.Reset();
+  handler_.WaitClosed();
+  ExpectGone();
+}
+
+std::uint32_t SegmentsReceived(const UniqueFd& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  EXPECT_EQ(::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size), 0);
+  return info.tcpi_segs_in;
+}
+
+TEST_P(EndOfInputTest, TheEndLeavesWithTheLastOutput) {
+  handler_.on_end_of_input = [&] {
+    EXPECT_EQ(connection_->Write(CreateBufferSlow("answer")), WriteResult::kOk);
+    connection_->CloseAfterFlush();
+    return true;
+  };
+  Open();
+  const std::uint32_t before = SegmentsReceived(peer_);
+  const std::int64_t start = NowNs();
+  connection_->EndInput();
+  EXPECT_EQ(Receive(peer_.get(), 6), "answer");
+  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
+  // The kernel waits 0.2 s at most for more bytes, or the end.
+  if (NowNs() - start < 100 * kNsPerMs) {
+    EXPECT_EQ(SegmentsReceived(peer_) - before, 1U);
+  }
   peer_.Reset();
   handler_.WaitClosed();
   ExpectGone();

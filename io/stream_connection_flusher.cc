@@ -199,12 +199,14 @@ bool StreamConnection::SendPending() {
 StreamConnection::SendOutcome StreamConnection::SendOnce() {
   iovec pieces[kMaxIovecs];
   const std::size_t count = pending_.FillIovecs(pieces, kMaxIovecs);
+  // The end follows at once: as one segment with the last bytes.
+  const int flags = last_node_seen_ ? MSG_MORE : 0;
   ssize_t n;
   int error;
   do {
-    n = transport_ == nullptr ? SendPieces(fd(), pieces, count)
+    n = transport_ == nullptr ? SendPieces(fd(), pieces, count, flags)
         : count == 0          ? transport_->SendEnd()
-                              : transport_->Send(pieces, count);
+                              : transport_->Send(pieces, count, flags);
     // In place of `errno`: waiting may have moved this to another thread.
     error = n < 0 ? fiber::GetLastError() : 0;
   } while (error == EINTR);

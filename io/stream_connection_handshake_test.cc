@@ -40,7 +40,7 @@ class OneByteTransport final : public Transport {
   bool HasMore() const override { return false; }
   std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return false; }
-  ssize_t Send(const iovec* pieces, std::size_t count) override {
+  ssize_t Send(const iovec* pieces, std::size_t count, int) override {
     return ::writev(fd_, pieces, static_cast<int>(count));
   }
   ssize_t SendEnd() override { return 0; }

@@ -23,7 +23,7 @@
 //        cost more than records; a peer that sends many is given up.
 //  [TS6] The caller of SendEnd() ends the socket's output next: the kernel
 //        keeps close_notify (MSG_MORE) and sends it with the FIN, as one
-//        segment.
+//        segment, and with the last output if Send() got the same flag.
 #include "flare/io/tls_session.h"
 
 #include <openssl/bio.h>
@@ -362,7 +362,7 @@ void TlsSession::EndInput(int result) {
   input_ = Input::kBroken;
 }
 
-ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
+ssize_t TlsSession::Send(const iovec* pieces, std::size_t count, int flags) {
   const ScopedLock guard(mutex_);
   if (encrypted_ == 0 && !Encrypt(pieces, count)) {
     errno = EPROTO;
@@ -370,7 +370,7 @@ ssize_t TlsSession::Send(const iovec* pieces, std::size_t count) {
   }
   const std::size_t before = sent_;
   const std::size_t left = cipher_.size() - before;
-  if (FlushCipher() == 0) {
+  if (FlushCipher(flags) == 0) {
     return static_cast<ssize_t>(std::exchange(encrypted_, 0));
   }
   if (encrypted_ == 0 || errno != EAGAIN) return -1;

@@ -49,7 +49,7 @@ class TlsSession final : public Transport {
   bool HasMore() const override { return has_more_; }
   std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return cut_short_; }
-  ssize_t Send(const iovec* pieces, std::size_t count) override;
+  ssize_t Send(const iovec* pieces, std::size_t count, int flags) override;
   ssize_t SendEnd() override;
   bool end_sent() const override;
   Status failure() const override { return failure_; }

@@ -125,7 +125,7 @@ TEST_F(TlsSessionTest, WaitsForTheRestOfARecord) {
 // As send() would: a flusher that were told 0 would take it for sent.
 TEST_F(TlsSessionTest, CannotSendTheEndToAPeerThatHasReset) {
   const iovec reply{input_.data(), input_.size()};
-  ASSERT_EQ(server_->Send(&reply, 1), static_cast<ssize_t>(input_.size()));
+  ASSERT_EQ(server_->Send(&reply, 1, 0), static_cast<ssize_t>(input_.size()));
   client_fd_ = UniqueFd();  // With bytes unread.
   ASSERT_EQ(Receive(), -1);
   ASSERT_EQ(server_->failure().code(), ECONNRESET);
@@ -276,7 +276,7 @@ TEST_F(TlsSessionTest, TellsWhatASlowPeerHasTaken) {
   int partial = 0;
   while (got.size() != reply.size() || taken != reply.size()) {
     const iovec rest{reply.data() + taken, reply.size() - taken};
-    const ssize_t n = rest.iov_len == 0 ? 0 : server_->Send(&rest, 1);
+    const ssize_t n = rest.iov_len == 0 ? 0 : server_->Send(&rest, 1, 0);
     if (n < 0) ASSERT_EQ(errno, EAGAIN);
     if (n > 0) {
       partial += static_cast<std::size_t>(n) % (64 << 10) != 0;

@@ -53,9 +53,10 @@ class Transport {
   // session: the bytes that the peer sent before may be cut short.
   virtual bool cut_short() const = 0;
 
-  // Sends as sendmsg(2). The bytes that it doesn't take must be the beginning
-  // of the next call.
-  virtual ssize_t Send(const iovec* pieces, std::size_t count) = 0;
+  // Sends as sendmsg(2); flags: 0, or MSG_MORE if more, or the end, is sent
+  // next. The bytes that it doesn't take must be the beginning of the next
+  // call.
+  virtual ssize_t Send(const iovec* pieces, std::size_t count, int flags) = 0;
   // Tells the peer's session that nothing follows. 0: done; the caller ends the
   // socket's output next, for which the last bytes may wait. Also called by the
   // closer of the connection, if nothing waits to be sent.

@@ -109,7 +109,7 @@ void Relay::Note(Side side, std::uint32_t events) {
     to.blocked = false;
     // The last of a handshake, or an answer to new keys, may wait.
     if (to.sink_tls != nullptr && to.PendingSize() == 0 && !to.done) {
-      static_cast<void>(to.sink_tls->Send(nullptr, 0));
+      static_cast<void>(to.sink_tls->Send(nullptr, 0, 0));
     }
   }
   if ((events & EPOLLERR) != 0) broken_ = true;
@@ -273,7 +273,7 @@ std::size_t Relay::SendNow(Side from, std::string_view bytes) {
     ssize_t n;
     if (flow.sink_tls != nullptr) {
       const iovec piece{const_cast<char*>(rest.data()), rest.size()};
-      n = flow.sink_tls->Send(&piece, 1);
+      n = flow.sink_tls->Send(&piece, 1, 0);
     } else {
       n = ::send(flow.sink, rest.data(), rest.size(), MSG_NOSIGNAL);
     }

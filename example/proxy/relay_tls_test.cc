@@ -51,7 +51,7 @@ class ScriptedTls final : public flare::io::Transport {
   std::size_t taken() const override { return taken_; }
   bool cut_short() const override { return cuts_short; }
 
-  ssize_t Send(const iovec* pieces, std::size_t count) override {
+  ssize_t Send(const iovec* pieces, std::size_t count, int) override {
     EXPECT_FALSE(end_told) << "bytes behind the end";
     std::string given;
     for (std::size_t i = 0; i != count; ++i) {

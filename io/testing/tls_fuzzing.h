@@ -377,7 +377,7 @@ class TlsSessionCheck {
       // Records of it may arrive before all of it was taken.
       const std::size_t told = sent_.size();
       sent_ += unsent_;
-      const ssize_t n = session_->Send(pieces, 2);
+      const ssize_t n = session_->Send(pieces, 2, 0);
       if (n < 0) {
         if (errno == EAGAIN) {
           sent_.resize(told);

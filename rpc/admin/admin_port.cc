@@ -243,7 +243,7 @@ ssize_t AdminPort::SendSome(Connection* connection, std::string_view bytes) {
                   MSG_NOSIGNAL);
   }
   const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
-  return connection->transport->Send(&piece, 1);
+  return connection->transport->Send(&piece, 1, 0);
 }
 
 bool AdminPort::Read(Connection* connection) {
