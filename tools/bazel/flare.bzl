@@ -332,6 +332,35 @@ def _proto_paths(deps):
             options.append(option)
     return " ".join(options)
 
+def generated_for_examples(name, srcs, hdrs, deps, includes = [], **kwargs):
+    """Sources of a library of generated code that nobody measures.
+
+    Args:
+      name: the library.
+      srcs: its files.
+      hdrs: its headers.
+      deps: libraries.
+      includes: as for cc_library.
+      **kwargs: visibility and the like.
+    """
+    native.cc_library(
+        name = name + "_headers",
+        hdrs = hdrs,
+        includes = includes,
+        deps = deps,
+        **kwargs
+    )
+    return select({
+        _ours("//:sanitized"): srcs,
+        "//conditions:default": [_by_clang(
+            name,
+            srcs,
+            ["-Wno-error"],
+            deps + [":%s_headers" % name],
+            testonly = kwargs.get("testonly"),
+        )],
+    })
+
 def flare_proto_library(
         name,
         srcs,
@@ -397,23 +426,7 @@ def flare_proto_library(
         [_ours("//rpc")] if services else []
     )
     if example:
-        native.cc_library(
-            name = name + "_headers",
-            hdrs = headers,
-            includes = includes,
-            deps = deps,
-            **kwargs
-        )
-        sources = select({
-            _ours("//:sanitized"): sources,
-            "//conditions:default": [_by_clang(
-                name,
-                sources,
-                ["-Wno-error"],
-                deps + [":%s_headers" % name],
-                testonly = kwargs.get("testonly"),
-            )],
-        })
+        sources = generated_for_examples(name, sources, headers, deps, includes, **kwargs)
     native.cc_library(
         name = name,
         srcs = sources,

@@ -1,6 +1,6 @@
 """Services and stubs of gRPC C++, for programs that are compared with ours."""
 
-load(":flare.bzl", "COPTS")
+load(":flare.bzl", "COPTS", "generated_for_examples")
 
 def grpc_cpp_library(name, src):
     """Messages, services and stubs of a .proto file, as gRPC C++ has them.
@@ -28,14 +28,15 @@ def grpc_cpp_library(name, src):
             "$(RULEDIR)/%s.proto" % stem,
         ]),
     )
+    deps = [
+        "@system_libs//:grpc_cpp",
+        "@system_libs//:protobuf",
+    ]
     native.cc_library(
         name = name,
-        srcs = sources,
+        srcs = generated_for_examples(name, sources, headers, deps),
         hdrs = headers,
         # Its warnings are not for us to mend.
         copts = [option for option in COPTS if option != "-Werror"],
-        deps = [
-            "@system_libs//:grpc_cpp",
-            "@system_libs//:protobuf",
-        ],
+        deps = deps,
     )
