@@ -47,7 +47,11 @@ struct FiberSnapshot {
   int worker = -1;                 // Running on, within the group.
   std::string waits_for;           // "Mutex", "sleep", ...; suspended ones.
   const void* waits_on = nullptr;  // Which one; nullptr if there is none.
-  std::int64_t suspended_ns = 0;   // How long it has waited, to about 0.1 ms.
+  // The holder of the Mutex that it waits for: "\"a\" id 7 on 0x3ff40", a fiber
+  // by name, id and place as far as known, or "thread 4711", as of gettid().
+  // Empty if the mutex is just changing hands, or the holder isn't known.
+  std::string held_by;
+  std::int64_t suspended_ns = 0;  // How long it has waited, to about 0.1 ms.
   // The call that it works for: "example.Echo.Echo of 127.0.0.1:5, 0.123 s".
   // Empty if there is none, or it is just changing.
   std::string works_for;
@@ -70,10 +74,12 @@ std::vector<FiberSnapshot> ListFibers();
 //   3 fibers: 1 running, 2 suspended
 //   running on worker 0/1: "poll" on 0x1ff40
 //       entry Poll(flare::fiber::Task*)
-//   2 suspended: Mutex, 1.204 s to 3.411 s; "a" id 7 on 0x3ff40, "b" on 0x5ff40
+//   2 suspended: sleep, 1.204 s to 3.411 s; "a" id 7 on 0x3ff40, "b" on 0x5ff40
 //       entry Work(flare::fiber::Task*)
 //       #0 0x55d7c0 flare::fiber::SuspendFiber(...) (scheduler/carrier.cc:124)
 //       ...
+// A fiber that waits for a Mutex is shown with the holder:
+// "b" on 0x5ff40 (held by "a" id 7 on 0x3ff40).
 // Up to `limits`; a last line says if there is more.
 struct DumpLimits {
   static constexpr std::size_t kNoLimit = ~std::size_t{0};

@@ -54,8 +54,13 @@ class FLARE_CAPABILITY("mutex") Mutex {
   bool try_lock() FLARE_TRY_ACQUIRE(true) {
     std::uint32_t expected = kFree;
     // acquire: pairs with the release in unlock [MU1].
-    return state_.compare_exchange_strong(
-        expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
+    if (!state_.compare_exchange_strong(expected, kHeld,
+                                        std::memory_order_acquire,
+                                        std::memory_order_relaxed)) {
+      return false;
+    }
+    NoteHolder();
+    return true;
   }
 
   // lock() with limits. False: the deadline passed, or a stop was requested,
@@ -95,6 +100,8 @@ class FLARE_CAPABILITY("mutex") Mutex {
   // worker by now. The next one to lock it may destroy it, even while this call
   // is still returning.
   void unlock() FLARE_RELEASE() {
+    // relaxed: only to be shown [MU5].
+    holder_.store(nullptr, std::memory_order_relaxed);
     std::uint32_t expected = kHeld;
     // release: pairs with the acquires in try_lock and LockSlow [MU1].
     if (!state_.compare_exchange_strong(
@@ -105,6 +112,11 @@ class FLARE_CAPABILITY("mutex") Mutex {
   }
 
  private:
+  friend struct FiberInspector;  // debug_layout.cc
+
+  // The name by which lists of fibers show it, and know it.
+  static constexpr char kName[] = "Mutex";
+
   // kContended: held, and there may be waiters to wake.
   static constexpr std::uint32_t kFree = 0;
   static constexpr std::uint32_t kHeld = 1;
@@ -114,9 +126,16 @@ class FLARE_CAPABILITY("mutex") Mutex {
   bool LockSlow(const WaitLimit& limit) FLARE_NO_THREAD_SAFETY_ANALYSIS;
   void UnlockSlow() FLARE_NO_THREAD_SAFETY_ANALYSIS;
   void NoteTaken() FLARE_REQUIRES(lock_);
+  // An address in the stack tells fibers and threads apart, and costs no look
+  // at a thread-local.
+  void NoteHolder() {
+    // relaxed: only to be shown [MU5].
+    holder_.store(__builtin_frame_address(0), std::memory_order_relaxed);
+  }
 
   std::atomic<std::uint32_t> state_{kFree};
   Spinlock lock_;
+  std::atomic<const void*> holder_{nullptr};  // [MU5]
   WaitList waiters_ FLARE_GUARDED_BY(lock_);
   WaitList starving_ FLARE_GUARDED_BY(lock_);  // To be handed the mutex [MU4].
 };

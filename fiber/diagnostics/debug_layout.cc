@@ -5,12 +5,13 @@
 #include <cstring>
 
 #include "flare/base/backtrace.h"
+#include "flare/fiber/mutex.h"
 #include "flare/fiber/scheduler/worker_state.h"
 
 namespace flare::fiber {
 
-// Knows the private parts of Carrier and Worker. offsetof() is fine with GCC
-// and clang for any class without virtual bases.
+// Knows the private parts of Carrier, Worker and Mutex. offsetof() is fine with
+// GCC and clang for any class without virtual bases.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 struct FiberInspector {
@@ -34,10 +35,14 @@ struct FiberInspector {
   static const void* CurrentOf(const WorkerState& worker) {
     return &worker.current_;
   }
+
+  static constexpr const char* kMutexName = Mutex::kName;
+  static constexpr std::size_t kHolder = offsetof(Mutex, holder_);
 };
 #pragma GCC diagnostic pop
 
 static_assert(sizeof(std::atomic<bool>) == 1);
+static_assert(sizeof(std::atomic<const void*>) == sizeof(std::uintptr_t));
 
 extern "C" constinit const DebugLayout flare_debug_layout = {
     .version = 1,
@@ -100,6 +105,15 @@ std::string ReadName(const char* name) {
   if (name == nullptr) return "";
   const std::size_t got = ReadOwnMemory(name, copy, sizeof(copy));
   return std::string(copy, std::find(copy, copy + got, '\0'));
+}
+
+std::uintptr_t ReadHolder(const WaitReason& reason) noexcept {
+  if (reason.what != FiberInspector::kMutexName) return 0;
+  std::uintptr_t holder = 0;
+  ReadOwnMemory(
+      static_cast<const char*>(reason.object) + FiberInspector::kHolder,
+      &holder, sizeof(holder));
+  return holder;
 }
 
 std::uintptr_t ReadCurrentCarrier(const WorkerState& worker) noexcept {

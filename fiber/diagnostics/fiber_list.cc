@@ -9,11 +9,16 @@
 //        very same place, or (AArch64) its stack have been seen to change
 //        before its pointer: then the backtrace is right where both agree, and
 //        bounded by the copy elsewhere.
+//  [FL3] A mutex lives as long as a fiber waits for it, and names its holder
+//        only while that one holds it [MU5]. So the holder is read before and
+//        after its description, and counts if it is the same both times and the
+//        waiter still waits then [FL2].
 #include "flare/fiber/fiber_list.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -21,6 +26,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/diagnostics/debug_layout.h"
+#include "flare/fiber/diagnostics/thread_stacks.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/scheduler/runtime_state.h"
 #include "flare/fiber/scheduler/scheduling_group.h"
@@ -87,8 +93,84 @@ Backtrace WalkSuspended(std::uintptr_t stack_pointer, std::uintptr_t place,
                            {stack_pointer, std::span(buffer->data(), got)});
 }
 
+// All memory for stacks, as if it was in one piece.
+class StackMemory {
+ public:
+  StackMemory() : regions_(ListStackRegions()) {}
+
+  const std::vector<StackRegion>& regions() const { return regions_; }
+
+  std::uintptr_t OffsetOf(std::uintptr_t address) const {
+    std::uintptr_t before = 0;
+    for (const StackRegion& region : regions_) {
+      const std::uintptr_t size = region.stacks * region.stack_size;
+      if (address - region.low < size) return before + (address - region.low);
+      before += size;
+    }
+    return 0;
+  }
+
+  // The place of the carrier of the stack that `address` lies in; 0: none.
+  std::uintptr_t CarrierAt(std::uintptr_t address) const {
+    for (const StackRegion& region : regions_) {
+      const std::uintptr_t offset = address - region.low;
+      if (offset >= region.stacks * region.stack_size) continue;
+      return address - offset % region.stack_size + region.stack_size -
+             kCarrierBytes;
+    }
+    return 0;
+  }
+
+ private:
+  const std::vector<StackRegion> regions_;
+};
+
+// Name, id and place, as far as known.
+std::string Identify(const FiberSnapshot& fiber) {
+  std::string text;
+  if (!fiber.name.empty()) text += '"' + fiber.name + "\" ";
+  if (fiber.id != 0) text += "id " + std::to_string(fiber.id) + ' ';
+  char place[32];
+  std::snprintf(place, sizeof(place), "on 0x%zx", fiber.place);
+  text += place;
+  if (!fiber.works_for.empty()) text += " for " + fiber.works_for;
+  return text;
+}
+
+// Names the holders of mutexes.
+class Holders {
+ public:
+  explicit Holders(const StackMemory& memory) : memory_(memory) {}
+
+  // "" if nobody is known to hold what a fiber waits for [FL3].
+  std::string Of(const WaitReason& reason) {
+    const std::uintptr_t address = ReadHolder(reason);
+    if (address == 0) return "";
+    std::string name = NameOf(address);
+    return ReadHolder(reason) == address ? name : "";
+  }
+
+ private:
+  // The fiber or thread in whose stack `address` lies.
+  std::string NameOf(std::uintptr_t address) {
+    if (const std::uintptr_t place = memory_.CarrierAt(address)) {
+      CarrierView view;
+      if (!ReadCarrier(place, &view)) return "";
+      FiberSnapshot holder = Describe(place, view);
+      holder.place = memory_.OffsetOf(place);
+      return Identify(holder);
+    }
+    if (!threads_) RunOnThreadStack([&] { threads_.emplace(); });
+    const pid_t thread = threads_->ThreadAt(address);
+    return thread == 0 ? "" : "thread " + std::to_string(thread);
+  }
+
+  const StackMemory& memory_;
+  std::optional<ThreadStacks> threads_;  // Once there is a need.
+};
+
 // False: no suspended fiber there.
-bool ReadSuspended(std::uintptr_t low, std::uintptr_t place,
+bool ReadSuspended(std::uintptr_t low, std::uintptr_t place, Holders* holders,
                    std::vector<char>* buffer, FiberSnapshot* fiber) {
   CarrierView before;
   if (!ReadCarrier(place, &before) || !before.suspended) return false;
@@ -99,10 +181,12 @@ bool ReadSuspended(std::uintptr_t low, std::uintptr_t place,
   fiber->suspended_ns =
       std::max<std::int64_t>(0, NowNs() - before.suspended_at_ns);
   if (before.stack_pointer < low || before.stack_pointer >= place) return true;
+  std::string held_by = holders->Of(before.reason);
   const Backtrace backtrace =
       WalkSuspended(before.stack_pointer, place, buffer);
   CarrierView after;
-  if (ReadCarrier(place, &after) && before == after) {  // [FL2]
+  if (ReadCarrier(place, &after) && before == after) {  // [FL2] [FL3]
+    fiber->held_by = std::move(held_by);
     fiber->backtrace = backtrace;
   }
   return true;
@@ -141,18 +225,6 @@ std::string Seconds(std::int64_t ns) {
   return text;
 }
 
-// Name, id and place, as far as known.
-std::string Identify(const FiberSnapshot& fiber) {
-  std::string text;
-  if (!fiber.name.empty()) text += '"' + fiber.name + "\" ";
-  if (fiber.id != 0) text += "id " + std::to_string(fiber.id) + ' ';
-  char place[32];
-  std::snprintf(place, sizeof(place), "on 0x%zx", fiber.place);
-  text += place;
-  if (!fiber.works_for.empty()) text += " for " + fiber.works_for;
-  return text;
-}
-
 // Suspended fibers that are at the same place.
 struct Gathered {
   std::size_t count = 0;
@@ -166,6 +238,7 @@ struct Gathered {
     most_ns = std::max(most_ns, fiber.suspended_ns);
     if (++count <= kMostNamesShown) {
       names += (count == 1 ? " " : ", ") + Identify(fiber);
+      if (!fiber.held_by.empty()) names += " (held by " + fiber.held_by + ')';
     } else if (count == kMostNamesShown + 1) {
       names += ", ...";
     }
@@ -221,27 +294,6 @@ void WriteFibers(std::ostream& out, const std::vector<FiberSnapshot>& running,
   if (!all) out << "there are more fibers, which weren't looked at\n";
 }
 
-// All memory for stacks, as if it was in one piece.
-class StackMemory {
- public:
-  StackMemory() : regions_(ListStackRegions()) {}
-
-  const std::vector<StackRegion>& regions() const { return regions_; }
-
-  std::uintptr_t OffsetOf(std::uintptr_t address) const {
-    std::uintptr_t before = 0;
-    for (const StackRegion& region : regions_) {
-      const std::uintptr_t size = region.stacks * region.stack_size;
-      if (address - region.low < size) return before + (address - region.low);
-      before += size;
-    }
-    return 0;
-  }
-
- private:
-  const std::vector<StackRegion> regions_;
-};
-
 // Running fibers. False: `visit` returned false.
 template <class Visitor>
 bool VisitRunning(const StackMemory& memory, const Visitor& visit,
@@ -271,6 +323,7 @@ bool VisitWhile(const Visitor& visit,
   const StackMemory memory;
   std::set<std::uintptr_t> shown;
   if (!VisitRunning(memory, visit, &shown)) return false;
+  Holders holders(memory);
   std::vector<char> buffer;
   std::uintptr_t before = 0;
   for (const StackRegion& region : memory.regions()) {
@@ -281,7 +334,7 @@ bool VisitWhile(const Visitor& visit,
       const std::uintptr_t place = low + region.stack_size - kCarrierBytes;
       FiberSnapshot fiber;
       if (shown.count(place) != 0 ||
-          !ReadSuspended(low, place, &buffer, &fiber)) {
+          !ReadSuspended(low, place, &holders, &buffer, &fiber)) {
         continue;
       }
       fiber.place = before + (place - region.low);

@@ -1,8 +1,12 @@
 #include "flare/fiber/fiber_list.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
@@ -197,6 +201,96 @@ TEST_P(FiberListTest, ShowsWhatASuspendedFiberWaitsFor) {
   AwaitEnd("waiter");
 }
 
+// Until the one fiber of that name is shown with such a holder.
+void AwaitHolder(const std::string& name, const std::string& holder) {
+  for (;;) {
+    const std::vector<FiberSnapshot> found = AwaitSuspended(name, 1);
+    if (found[0].held_by.find(holder) != std::string::npos) {
+      EXPECT_EQ(found[0].waits_for, "Mutex");
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+void HoldUntil(const char* name, Mutex* mutex, Event* event) {
+  this_fiber::SetName(name);
+  std::scoped_lock guard(*mutex);
+  event->Wait();
+}
+
+TEST_P(FiberListTest, ShowsWhoHoldsAMutex) {
+  Mutex mutex;
+  Event first_done;
+  Event second_done;
+  Event third_done;
+  Fiber first([&] { HoldUntil("first", &mutex, &first_done); });
+  const FiberSnapshot holder = AwaitSuspended("first", 1)[0];
+  EXPECT_EQ(holder.held_by, "");
+  char place[32];
+  std::snprintf(place, sizeof(place), "\"first\" on 0x%zx", holder.place);
+
+  Fiber second([&] { HoldUntil("second", &mutex, &second_done); });
+  AwaitHolder("second", place);
+  Fiber third([&] { HoldUntil("third", &mutex, &third_done); });
+  AwaitHolder("third", place);
+  std::ostringstream out;
+  DumpFibers(out);
+  EXPECT_THAT(out.str(), HasSubstr(std::string(" (held by ") + place + ")"));
+
+  first_done.Set();
+  AwaitHolder("third", "\"second\" on ");
+  second_done.Set();
+  AwaitSuspended("third", 1);
+  third_done.Set();
+  for (Fiber* fiber : {&first, &second, &third}) fiber->join();
+  for (const char* name : {"first", "second", "third"}) AwaitEnd(name);
+}
+
+// A waiter that was overtaken too often is handed the mutex.
+TEST_P(FiberListTest, ShowsWhoWasHandedAMutex) {
+  Mutex mutex;
+  Event locked;
+  Event done;
+  std::atomic<bool> stop{false};
+  Fiber overtaker([&] {
+    this_fiber::SetName("overtaker");
+    mutex.lock();
+    locked.Set();
+    // relaxed: only to end.
+    while (!stop.load(std::memory_order_relaxed)) {
+      mutex.unlock();
+      mutex.lock();
+      this_fiber::Yield();
+    }
+    mutex.unlock();
+  });
+  locked.Wait();
+  Fiber starved([&] { HoldUntil("starved", &mutex, &done); });
+  AwaitHolder("overtaker", "\"starved\" on ");
+  stop.store(true, std::memory_order_relaxed);  // Only to end.
+  done.Set();
+  overtaker.join();
+  starved.join();
+  for (const char* name : {"overtaker", "starved"}) AwaitEnd(name);
+}
+
+TEST_P(FiberListTest, ShowsWhichThreadHoldsAMutex) {
+  const auto hold = [] {
+    Mutex mutex;
+    Event done;
+    done.Set();
+    std::unique_lock lock(mutex);
+    Fiber waiter([&] { HoldUntil("waiter", &mutex, &done); });
+    AwaitHolder("waiter", "thread " + std::to_string(syscall(SYS_gettid)));
+    lock.unlock();
+    waiter.join();
+    AwaitEnd("waiter");
+  };
+  hold();
+  std::thread(hold).join();
+}
+
 TEST_P(FiberListTest, NamesTheEntry) {
   Event event;
   Event done;
@@ -329,10 +423,14 @@ TEST_P(FiberListTest, StandsFibersThatDoNotStandStill) {
     });
   }
   std::size_t seen = 0;
-  for (int round = 0; round < 200 || seen < 10; ++round) {
+  std::size_t holders_seen = 0;
+  for (int round = 0; round < 200 || seen < 10 || holders_seen < 10; ++round) {
     for (const FiberSnapshot& fiber : ListFibers()) {
       if (fiber.name == "busy" || fiber.name == "child") ++seen;
       EXPECT_LE(fiber.backtrace.size(), Backtrace::kMaxFrames);
+      if (fiber.waits_on != &mutex || fiber.held_by.empty()) continue;
+      EXPECT_THAT(fiber.held_by, HasSubstr("\"busy\" on "));
+      ++holders_seen;
     }
     if (round % 20 == 0) {
       std::ostringstream out;

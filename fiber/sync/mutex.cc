@@ -16,6 +16,10 @@
 //       the list is woken and holds the mutex, and nobody can overtake it. Only
 //       waiters that were on their way can still come into the list, so those
 //       of waiters_ get their turn, too.
+// [MU5] holder_ is written by the holder only: an address in its stack after it
+//       has got the mutex, and null before it gives the mutex up. So a reader
+//       that finds an address knows the holder, whose stack is still there. One
+//       that finds null knows nothing: the mutex is free or changing hands.
 #include "flare/fiber/mutex.h"
 
 #include <algorithm>
@@ -60,7 +64,7 @@ bool Mutex::LockSlow(const WaitLimit& limit) {
     const bool starves = in_vain >= kMostInVain ||
                          (in_vain > 0 && NowNs() - since_ns >= kLongWaitNs);
     WaitList& list = starves ? starving_ : waiters_;
-    if (list.Wait(&guard, {"Mutex", this}, limit) != WaitResult::kWoken) {
+    if (list.Wait(&guard, {kName, this}, limit) != WaitResult::kWoken) {
       return false;
     }
     if (starves) {               // The waker has handed it over [MU4].
@@ -73,6 +77,7 @@ bool Mutex::LockSlow(const WaitLimit& limit) {
 
 // Ours, and kContended stays only for others that wait.
 void Mutex::NoteTaken() {
+  NoteHolder();
   if (waiters_.empty() && starving_.empty()) {
     // relaxed: nobody reads anything by it.
     state_.store(kHeld, std::memory_order_relaxed);
