@@ -86,7 +86,6 @@ class OtlpExporterTest : public ServerTest {
     ServerTest::TearDown();
   }
 
-  // Before tracing is installed: it isn't traced itself.
   void StartCollector(const Endpoint& address) {
     collecting_.emplace();
     collecting_->AddProtocol("grpc");
@@ -213,6 +212,10 @@ TEST_F(OtlpExporterTest, ACollectorThatComesBackGetsTheSpans) {
   Call();
   StartCollector(address);
   EXPECT_TRUE(Eventually([&] { return collector_.spans().size() == 2; }));
+  // This collector is a server of a program with traces, but has no spans of
+  // the calls that bring it spans: there would be no end of them.
+  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 2; }));
+  EXPECT_EQ(tracing_->recent_spans().size(), 2u);
 }
 
 TEST_F(OtlpExporterTest, ACollectorThatIsGoneHoldsNobodyUpForLong) {

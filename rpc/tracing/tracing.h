@@ -41,9 +41,10 @@ struct TracingOptions {
   // Traces that begin elsewhere are sampled as their headers say.
   double sample_ratio = 1;
   // Calls that aren't traced: those of methods ("package.Service.Method") and
-  // paths that begin so.
+  // paths that begin so. A collector would have a span of each batch of spans.
   std::vector<std::string> excluded = {
-      "/inspect", "/metrics", "grpc.health.v1.Health.", "grpc.reflection."};
+      "/inspect", "/metrics", "grpc.health.v1.Health.", "grpc.reflection.",
+      "opentelemetry.proto.collector."};
   // A collector that takes OTLP over gRPC, as the URI of a channel. Empty:
   // none.
   std::string collector = "";
