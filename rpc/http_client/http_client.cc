@@ -53,9 +53,9 @@ class HttpFetch {
  public:
   using Result = Expected<HttpResponse, flare::Status>;
 
-  HttpFetch(HttpConnections* connections, HttpRequest request,
+  HttpFetch(std::shared_ptr<HttpConnections> connections, HttpRequest request,
             const HttpRequestOptions& options)
-      : connections_(*connections),
+      : connections_(std::move(connections)),
         request_(std::move(request)),
         options_(options),
         limit_(WaitLimitOf(options.timeout)) {}
@@ -108,7 +108,7 @@ class HttpFetch {
       }
     }
     // Only gzip: what "deflate" is senders don't agree on.
-    unpacks_ = connections_.options().use_builtin_compression &&
+    unpacks_ = connections_->options().use_builtin_compression &&
                options_.on_body == nullptr &&
                !headers->contains("Accept-Encoding");
     if (unpacks_) headers->Append("Accept-Encoding", "gzip");
@@ -119,13 +119,16 @@ class HttpFetch {
   Result Exchange() {
     auto bytes = WriteHttpRequest(request_, url_);
     if (!bytes) return bytes.error();
-    const bool first_server = url_.origin() == first_url_.origin();
+    const bool elsewhere =
+        !options_.connect_to.empty() && url_.origin() == first_url_.origin();
+    if (!elsewhere && url_.address.starts_with("unix:")) {
+      return flare::Status(ERROR_INVALID_URI_ADDRESS,
+                           "a Unix socket is named by connect_to only");
+    }
     const HttpOrigin origin{url_.tls, url_.host,
-                            first_server && !options_.connect_to.empty()
-                                ? options_.connect_to
-                                : url_.address};
+                            elsewhere ? options_.connect_to : url_.address};
     for (bool fresh = false;; fresh = true) {
-      auto lease = connections_.Acquire(origin, fresh, limit_);
+      auto lease = connections_->Acquire(origin, fresh, limit_);
       if (!lease) return lease.error();
       HttpClientConnection& connection = lease->connection();
       Result result = connection.Exchange(RequestOf(*bytes), limit_);
@@ -200,7 +203,8 @@ class HttpFetch {
     return {};
   }
 
-  HttpConnections& connections_;
+  // The client may go meanwhile.
+  const std::shared_ptr<HttpConnections> connections_;
   HttpRequest request_;
   const HttpRequestOptions& options_;
   const HttpWaitLimit limit_;
@@ -253,7 +257,7 @@ HttpClient::Result HttpClient::Fetch(const std::string& url,
                                      HttpRequest request,
                                      const RequestOptions& options,
                                      ResponseInfo* info) const {
-  rpc::HttpFetch fetch(connections_.get(), std::move(request), options);
+  rpc::HttpFetch fetch(connections_, std::move(request), options);
   Result result = fetch.Run(url);
   if (result && info != nullptr) fetch.Describe(info);
   return result;

@@ -139,6 +139,9 @@ flare::Status HttpClientConnection::TakePieces(const Request& request,
                                     return done_ || closed_ || !pieces_.empty();
                                   });
     if (!woken) return limit.Exceeded("waiting for the response");
+    // A server that is faster than on_body doesn't let AwaitUntil() wait.
+    const bool over =
+        limit.stop.stop_requested() || ReadSteadyClock() >= limit.at;
     Buffer piece;
     bool resume = false;
     {
@@ -148,6 +151,7 @@ flare::Status HttpClientConnection::TakePieces(const Request& request,
       resume = std::exchange(paused_, false);
       if (resume) stream_->ResumeReading();  // [HX4]
     }
+    if (over) return limit.Exceeded("within the body");
     // The callbacks change response_ no more: its head has come.
     if (!(*request.on_body)(response_, std::move(piece))) {
       return flare::Status(ERROR_CANCELLED, "on_body wants no more");
@@ -157,7 +161,8 @@ flare::Status HttpClientConnection::TakePieces(const Request& request,
 
 bool HttpClientConnection::reusable() const {
   ScopedLock guard(lock_);
-  return reusable_ && !closed_;
+  // The server may have answered before it has read all of the request.
+  return reusable_ && !closed_ && stream_->BufferedOutput() == 0;
 }
 
 bool HttpClientConnection::replied() const {
@@ -167,7 +172,7 @@ bool HttpClientConnection::replied() const {
 
 bool HttpClientConnection::BeginIdle(std::int64_t until_ns) {
   ScopedLock guard(lock_);
-  if (closed_) return false;
+  if (closed_ || !reusable_) return false;
   idle_ = true;
   fiber::ArmTimer(this, until_ns);  // [HX3]
   return true;
@@ -175,7 +180,8 @@ bool HttpClientConnection::BeginIdle(std::int64_t until_ns) {
 
 bool HttpClientConnection::EndIdle() {
   ScopedLock guard(lock_);
-  if (closed_ || !fiber::CancelTimer(this)) return false;  // [HX3]
+  if (closed_ || !reusable_) return false;
+  if (!fiber::CancelTimer(this)) return false;  // [HX3]
   idle_ = false;
   return true;
 }
@@ -184,6 +190,7 @@ void HttpClientConnection::Close(const flare::Status& why) {
   {
     ScopedLock guard(lock_);
     NoteFailure(why);
+    reusable_ = false;  // OnClosed() comes later.
   }
   stream_->Close(why);
 }
@@ -249,7 +256,10 @@ bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
   bool through = false;
   {
     ScopedLock guard(lock_);
-    pieces_.Append(std::move(piece));
+    if (!piece.empty()) {
+      pieces_.Append(std::move(piece));
+      compaction_.AfterAppend(&pieces_);
+    }
     switch (progress) {
       case HttpReplyReader::Result::kNeedMore:
         if (pieces_.size() > kReadAhead && !paused_) {
@@ -264,8 +274,9 @@ bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
       case HttpReplyReader::Result::kDone:
         break;
     }
-    // Bytes behind the response would be taken for the next one.
-    reusable_ = reader_.keeps_alive() && !more_input;
+    // Bytes behind the response would be taken for the next one. Failed: by
+    // Close() meanwhile.
+    reusable_ = reader_.keeps_alive() && !more_input && failure_.ok();
     through = !reusable_;
     done_ = true;
     busy_ = false;  // [HX1]

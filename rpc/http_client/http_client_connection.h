@@ -98,19 +98,19 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   flare::Status AwaitConnected(const HttpWaitLimit& limit,
                                std::chrono::nanoseconds connect_timeout);
 
-  // Sends a request and gets its response. Blocks. Unless it succeeds and
-  // reusable() is true the connection is closed, or closing.
+  // Sends a request and gets its response. Blocks. If it fails the connection
+  // is closed, or closing.
   Expected<HttpResponse, flare::Status> Exchange(Request request,
                                                  const HttpWaitLimit& limit);
 
-  // Another request may follow.
+  // Another request may follow. False: to be closed, if it isn't yet.
   bool reusable() const;
   // Bytes of the last request may have been sent; bytes of its response came.
   bool sent() const { return sent_; }
   bool replied() const;
 
   // Waits for the next user, and closes at `until_ns` if there is none. False:
-  // it is closed.
+  // it is closed or closing.
   bool BeginIdle(std::int64_t until_ns);
   // False: it is closed or closing.
   bool EndIdle();
@@ -164,8 +164,9 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   bool replied_ FLARE_GUARDED_BY(lock_) = false;
   bool done_ FLARE_GUARDED_BY(lock_) = false;  // The response has ended.
   bool reusable_ FLARE_GUARDED_BY(lock_) = false;
-  bool paused_ FLARE_GUARDED_BY(lock_) = false;  // [HX4]
-  Buffer pieces_ FLARE_GUARDED_BY(lock_);        // For Request::on_body.
+  bool paused_ FLARE_GUARDED_BY(lock_) = false;         // [HX4]
+  Buffer pieces_ FLARE_GUARDED_BY(lock_);               // For Request::on_body.
+  PacedCompaction compaction_ FLARE_GUARDED_BY(lock_);  // That of pieces_.
   flare::Status failure_ FLARE_GUARDED_BY(lock_);
 };
 

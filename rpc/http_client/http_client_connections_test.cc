@@ -1,15 +1,20 @@
 // Connections: when they are kept, and what their peers may do to them.
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/http_client.h"
+#include "flare/rpc/http_client/http_connections.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "gtest/gtest.h"
@@ -215,12 +220,58 @@ TEST_F(HttpClientConnections, CloseOnMalformedResponses) {
 }
 
 TEST_F(HttpClientConnections, CloseWhenTheTimeIsOver) {
-  auto future = client_.AsyncGet(url(), {.timeout = 50ms});
+  auto future = client_.AsyncGet(url(), {.timeout = 1s});
   auto peer = server_.Accept();
   Request(peer.get());
   peer->Send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome");
   EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_TIMEOUT);
   EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(HttpClientConnections, CloseWhenTheTimeIsOverWithinALongBody) {
+  HttpRequestOptions options;
+  options.timeout = 500ms;
+  options.on_body = [](auto&, auto&&) {
+    this_fiber::SleepFor(20ms);  // The server is faster.
+    return true;
+  };
+  auto future = client_.AsyncGet(url(), options);
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.1 200 OK\r\nContent-Length: 2000000000\r\n\r\n");
+  const std::string some(1'000'000, 'x');
+  for (int i = 0; i != 2000; ++i) peer->Send(some);
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_TIMEOUT);
+}
+
+TEST_F(HttpClientConnections, ArentReusedOnceTheyAreClosing) {
+  HttpRequestOptions options;
+  options.on_body = [](auto&, auto&&) { return false; };
+  auto future = Ask(options);
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send(kOk);
+  EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CANCELLED);
+  auto again = Keep();  // Over a new one, at once.
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(HttpClientConnections, LeaveNothingOfHostsThatFail) {
+  SetHostLookupForTesting(
+      [](std::string_view) -> Expected<std::vector<Endpoint>, flare::Status> {
+        return flare::Status(EHOSTUNREACH, "no such host");
+      });
+  const testing::DeadAddress dead;
+  const auto connections = HttpConnections::Create({});
+  const HttpWaitLimit limit{.stop = {}, .at = ReadSteadyClock() + 20s};
+  for (int i = 0; i != 20; ++i) {
+    const std::string host = "host" + std::to_string(i);
+    for (const std::string& address : {host, dead.endpoint().ToString()}) {
+      EXPECT_FALSE(connections->Acquire({false, host, address}, false, limit));
+    }
+  }
+  SetHostLookupForTesting(nullptr);
+  while (connections->known_hosts() != 0) std::this_thread::yield();
 }
 
 // A server may answer before it has read the request.
@@ -235,6 +286,16 @@ TEST_F(HttpClientConnections, TakeEarlyResponses) {
   const auto result = fiber::BlockingGet(std::move(future));
   ASSERT_TRUE(result) << result.error().ToString();
   EXPECT_EQ(result->status(), HttpStatus::PayloadTooLarge);
+}
+
+TEST_F(HttpClientConnections, ArentReusedBehindHalfARequest) {
+  auto future =
+      client_.AsyncPost(url(), std::string(32'000'000, 'x'), {.timeout = 20s});
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(CodeOf(std::move(future)), 0);
+  auto again = Keep();  // Over a new one.
 }
 
 TEST_F(HttpClientConnections, SlowServersDownForSlowReaders) {

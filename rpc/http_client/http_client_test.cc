@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -159,6 +160,9 @@ TEST_F(HttpClientTest, RefusesWhatItCantSend) {
             HttpClient::ERROR_INVALID_URI_ADDRESS);
   EXPECT_EQ(CodeOf(client.Get("ftp://a/")),
             HttpClient::ERROR_PROTOCOL_NOT_SUPPORTED);
+  // It would be a socket "80" in the working directory.
+  EXPECT_EQ(CodeOf(client.Get("http://unix/")),
+            HttpClient::ERROR_INVALID_URI_ADDRESS);
   for (const char* field : {"X: a\r\nEvil: b", "Content-Length: 1", "X"}) {
     EXPECT_EQ(CodeOf(client.Get(Url("/"), {.headers = {field}})),
               HttpClient::ERROR_INVALID_REQUEST);
@@ -418,7 +422,7 @@ TEST_F(HttpClientTest, ConnectsToUnixSockets) {
   server().ListenOn(EndpointFromUnix(path));
   ASSERT_TRUE(server().Start()) << server().error().ToString();
   const auto response =
-      HttpClient().Get("http://some.test/page", {.connect_to = "unix:" + path});
+      HttpClient().Get("http://unix/page", {.connect_to = "unix:" + path});
   ASSERT_TRUE(response) << response.error().ToString();
   EXPECT_EQ(*response->body(), "hello");
 }
@@ -487,11 +491,20 @@ TEST_F(HttpClientTest, EndsWithTheClientSide) {
 
 TEST_F(HttpClientTest, OutlivesItsClient) {
   OnSlow();
+  OnText("/page", "hello");
   StartServer();
   auto future = HttpClient().AsyncGet(Url("/slow"));
   AwaitRequest();
   go_.Set();
   EXPECT_EQ(CodeOf(fiber::BlockingGet(std::move(future))), 0);
+  // Within a request that blocks, too.
+  auto client = std::make_unique<HttpClient>();
+  HttpRequestOptions options;
+  options.on_body = [&](auto&, auto&&) {
+    client = nullptr;
+    return true;
+  };
+  EXPECT_EQ(CodeOf(client->Get(Url("/page"), options)), 0);
 }
 
 }  // namespace

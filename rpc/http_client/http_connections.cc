@@ -74,13 +74,14 @@ Expected<HttpConnections::Lease, flare::Status> HttpConnections::Acquire(
                           std::to_string(options_.max_connections_per_host) +
                           " connections to its host");
   }
-  Lease lease(shared_from_this(), host);
-  lease.connection_ = TakeKept(host.get(), fresh);
+  // The lease's end must find no other reference (ForgetIfUnused).
+  Lease lease(shared_from_this(), std::move(host));
+  lease.connection_ = TakeKept(lease.host_.get(), fresh);
   if (lease.connection_ != nullptr) {
     lease.reused_ = true;
     return lease;
   }
-  auto made = Connect(host, limit);
+  auto made = Connect(lease.host_, limit);
   if (!made) return made.error();
   lease.connection_ = *std::move(made);
   return lease;

@@ -86,6 +86,12 @@ class HttpConnections final
   Expected<Lease, flare::Status> Acquire(const HttpOrigin& origin, bool fresh,
                                          const HttpWaitLimit& limit);
 
+  // Hosts that it holds something for. For tests.
+  std::size_t known_hosts() {
+    ScopedLock guard(mutex_);
+    return hosts_.size();
+  }
+
  private:
   using Connection = RefPtr<HttpClientConnection>;
   using TlsContext = std::shared_ptr<io::TlsClientContext>;
