@@ -20,11 +20,8 @@ namespace {
 constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
 constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
-// Bytes that wait to be sent: no further requests are taken then.
-constexpr std::size_t kMaxOutput = std::size_t{64} << 20;
-
 io::WriteResult SendOn(ClientConnection* connection, Buffer* bytes) {
-  if (connection->output()->BufferedOutput() >= kMaxOutput) [[unlikely]] {
+  if (connection->OutputIsFull()) [[unlikely]] {
     return io::WriteResult::kOverLimit;
   }
   return connection->Send(std::move(*bytes));

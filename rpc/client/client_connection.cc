@@ -47,6 +47,11 @@ constexpr std::int64_t kMaxPeerTimeoutNs = 90 * kPeerTimeoutNs;
 constexpr std::chrono::seconds kAskAfter{5};
 constexpr std::chrono::seconds kAskAgainAfter{2};
 
+// Frames of streams, and answers to the server's own, that are queued while the
+// output is full: each takes some 100 bytes. Messages wait for room before. So
+// it is a server that sends and doesn't read which makes for that many.
+constexpr std::uint32_t kMaxFramesWhileFull = 1 << 20;
+
 // Why it is closed if the server takes no more calls on it.
 constexpr char kThrough[] = "the server ended it with its last reply";
 // Why a server that never answered anything may have closed it.
@@ -59,6 +64,7 @@ io::StreamConnection::Options StreamOptions(std::size_t max_packet_size) {
   options.max_input = max_packet_size + 65536;
   // Calls look themselves (ClientCall::Send). Frames of streams have no second
   // chance: a credit or an end that is lost leaves the server waiting.
+  // WriteSoon bounds them.
   options.refuse_writes = false;
   return options;
 }
@@ -121,6 +127,23 @@ void ClientConnection::Close(const flare::Status& why) {
 flare::Status ClientConnection::close_reason() const {
   ScopedLock guard(lock_);
   return close_reason_;
+}
+
+bool ClientConnection::WriteSoon(Buffer&& bytes) {
+  // relaxed, all: a count on its own, which need not be exact.
+  if (!OutputIsFull()) [[likely]] {
+    if (frames_while_full_.load(std::memory_order_relaxed) != 0) {
+      frames_while_full_.store(0, std::memory_order_relaxed);
+    }
+  } else if (frames_while_full_.fetch_add(1, std::memory_order_relaxed) >=
+             kMaxFramesWhileFull) {
+    stream_->Close(flare::Status(
+        ENOBUFS,
+        "the server sends ever more that is to be answered, and takes "
+        "none of the answers"));
+    return false;
+  }
+  return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
 }
 
 void ClientConnection::OnConnected() {
@@ -300,8 +323,8 @@ bool ClientConnection::Dispatch(std::int64_t now_ns, std::string* error,
       *error = "replies without end that nobody asked for";
       return false;
     }
-  } else if (!incoming_->body.empty()) {
-    // If there is no room for it, the server doesn't read, nor will it miss it.
+  } else if (!incoming_->body.empty() && !OutputIsFull()) {
+    // If it is full the server doesn't read, nor will it miss this.
     static_cast<void>(Send(std::move(incoming_->body)));
   }
   incoming_->Clear();

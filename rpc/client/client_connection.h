@@ -150,12 +150,16 @@ class ClientConnection final : public io::StreamHandler,
   const Endpoint& peer() const { return stream_->remote_endpoint(); }
   const ConnectionSettings& settings() const { return settings_; }
 
-  // Queues the bytes of one request. Any thread; doesn't block. After kClosed
-  // OnClosed() is running or yet to come, and ends all calls in calls().
+  // Queues the bytes of one request: kOk or kClosed. Any thread; doesn't block.
+  // After kClosed OnClosed() is running or yet to come, and ends all calls in
+  // calls().
   [[nodiscard]] io::WriteResult Send(Buffer&& bytes) {
     return stream_->Write(std::move(bytes));
   }
-  // After kOverLimit; blocks the fiber (or thread) until the deadline at most.
+  // Too much is waiting to be sent for a further request. A hint.
+  bool OutputIsFull() const { return stream_->BufferedOutput() >= kMaxOutput; }
+  // While OutputIsFull(); blocks the fiber (or thread) until the deadline at
+  // most.
   [[nodiscard]] io::RoomResult WaitWritable(std::int64_t deadline_ns) {
     return stream_->WaitWritable(deadline_ns);
   }
@@ -213,9 +217,7 @@ class ClientConnection final : public io::StreamHandler,
   std::int64_t last_activity_ns() const { return stream_->last_activity_ns(); }
 
   // StreamOutput.
-  bool WriteSoon(Buffer&& bytes) override {
-    return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
-  }
+  bool WriteSoon(Buffer&& bytes) override;
   void Abort(const flare::Status& why) override { Close(why); }
   void HoldInput() override { hold_.Hold(); }
   void ReleaseInput() override { hold_.Release(stream_.Get()); }
@@ -226,6 +228,8 @@ class ClientConnection final : public io::StreamHandler,
   void OnClosed(const flare::Status& why) override;
 
  private:
+  static constexpr std::size_t kMaxOutput = std::size_t{64} << 20;
+
   bool TakeReplies(Buffer& in, std::size_t* need, std::string* error,
                    fiber::TaskList* ready);
   // Keeps message_began_ns_: since when the message that isn't complete yet has
@@ -258,6 +262,8 @@ class ClientConnection final : public io::StreamHandler,
 
   std::chrono::milliseconds connect_timeout_{0};
   InputHold hold_;
+  // Frames written in a row while OutputIsFull().
+  std::atomic<std::uint32_t> frames_while_full_{0};
   std::int64_t asked_at_ns_ = 0;  // By KeepAlive(); 0: nothing is owed.
 
   // For the stream's callbacks, which exclude each other.

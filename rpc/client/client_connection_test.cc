@@ -150,6 +150,29 @@ TEST_F(ClientConnectionTest, FramesOfStreamsGoWhereRequestsWait) {
   connection->Release(/*clean=*/false);
 }
 
+// A server that asks, say by PINGs, and doesn't read doesn't fill the memory.
+TEST_F(ClientConnectionTest, AServerThatTakesNoFramesIsLeft) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
+                                         ConnectionKind::kMultiplexed);
+  ASSERT_TRUE(acquired);
+  ClientConnection* const connection = *acquired;
+  constexpr std::size_t kMany = 10'000'000;
+  const Buffer answer = CreateBufferSlow("an answer");
+  std::size_t frames = 0;
+  while (frames != kMany && connection->WriteSoon(Buffer(answer))) ++frames;
+  EXPECT_LT(frames, kMany);
+  EXPECT_LT(connection->output()->BufferedOutput(), 256u << 20);
+  EXPECT_EQ(connection->WaitWritable(kNoDeadline), io::RoomResult::kClosed);
+  while (connection->close_reason().ok()) std::this_thread::yield();
+  EXPECT_NE(connection->close_reason().message().find("takes none"),
+            std::string::npos)
+      << connection->close_reason().message();
+  connection->Release(/*clean=*/false);
+}
+
 // A connection that has brought replies is replaced at once when it breaks.
 TEST_F(ClientConnectionTest, NextCallOpensANewOne) {
   RawServer server;
