@@ -1,7 +1,6 @@
 #include "flare/rpc/tracing/recent_spans.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace flare {
@@ -19,8 +18,10 @@ RecentSpans::RecentSpans(std::size_t capacity) : capacity_(capacity) {
 }
 
 void RecentSpans::Add(std::shared_ptr<const SpanData> span) {
+  const std::string key =
+      (span->kind == SpanKind::kServer ? "s " : "c ") + span->name;
   ScopedLock guard(lock_);
-  AddSlow(span);
+  AddSlow(key, span);
   if (last_.size() < capacity_) {
     last_.push_back(std::move(span));
     return;
@@ -29,9 +30,8 @@ void RecentSpans::Add(std::shared_ptr<const SpanData> span) {
   oldest_ = (oldest_ + 1) % capacity_;
 }
 
-void RecentSpans::AddSlow(std::shared_ptr<const SpanData> span) {
-  const std::string key =
-      (span->kind == SpanKind::kServer ? "s " : "c ") + span->name;
+void RecentSpans::AddSlow(const std::string& key,
+                          std::shared_ptr<const SpanData> span) {
   auto found = slowest_.find(key);
   if (found == slowest_.end()) {
     if (slowest_.size() == kMaxMethods) return;
@@ -51,18 +51,21 @@ void RecentSpans::AddSlow(std::shared_ptr<const SpanData> span) {
 }
 
 SpanBatch RecentSpans::Read() const {
-  std::set<std::shared_ptr<const SpanData>> all;
+  SpanBatch all;
+  // Before the lock, for which the ends of calls wait.
+  all.reserve(capacity_ + kMaxMethods * kSlowest);
   {
     ScopedLock guard(lock_);
-    all.insert(last_.begin(), last_.end());
+    all.insert(all.end(), last_.begin(), last_.end());
     for (const auto& [key, spans] : slowest_) {
-      all.insert(spans.begin(), spans.end());
+      all.insert(all.end(), spans.begin(), spans.end());
     }
   }
-  SpanBatch sorted(all.begin(), all.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const auto& a, const auto& b) { return EndOf(*a) > EndOf(*b); });
-  return sorted;
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::pair(EndOf(*a), a.get()) > std::pair(EndOf(*b), b.get());
+  });
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 }  // namespace flare

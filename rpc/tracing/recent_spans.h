@@ -35,7 +35,8 @@ class RecentSpans {
   SpanBatch Read() const;
 
  private:
-  void AddSlow(std::shared_ptr<const SpanData> span) FLARE_REQUIRES(lock_);
+  void AddSlow(const std::string& key, std::shared_ptr<const SpanData> span)
+      FLARE_REQUIRES(lock_);
 
   const std::size_t capacity_;
   mutable ThreadMutex lock_;

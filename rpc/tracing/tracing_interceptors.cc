@@ -126,11 +126,17 @@ class TracingServerInterceptor final : public ServerInterceptor {
   const std::shared_ptr<Tracer> tracer_;
 };
 
-// The headers in a request's metadata, for as long as it lives.
+// The headers in a request's metadata, in place of the caller's own, for as
+// long as it lives.
 class TraceHeaders {
  public:
   TraceHeaders(const TraceContext& context, Metadata* metadata)
       : metadata_(metadata) {
+    for (const auto& [name, value] : *metadata_) {
+      if (name == kTraceparent || name == kTracestate) {
+        callers_own_.emplace_back(name, value);
+      }
+    }
     // Without them if there is no room: the call is what matters.
     static_cast<void>(metadata_->Set(kTraceparent, context.ToTraceparent()));
     metadata_->Remove(kTracestate);
@@ -142,12 +148,16 @@ class TraceHeaders {
   ~TraceHeaders() {
     metadata_->Remove(kTraceparent);
     metadata_->Remove(kTracestate);
+    for (const auto& [name, value] : callers_own_) {
+      static_cast<void>(metadata_->Add(name, value));
+    }
   }
   TraceHeaders(const TraceHeaders&) = delete;
   TraceHeaders& operator=(const TraceHeaders&) = delete;
 
  private:
   Metadata* const metadata_;
+  std::vector<std::pair<std::string, std::string>> callers_own_;
 };
 
 class TracingClientInterceptor final : public ClientInterceptor {

@@ -296,8 +296,11 @@ TEST_F(TracingTest, HeadersAreNotLeftWithTheCaller) {
         .Call(&controller, &request, &response, nullptr);
   });
   EXPECT_FALSE(controller.Failed()) << controller.ErrorText();
-  EXPECT_EQ(controller.MutableMetadata()->size(), 1u);
+  EXPECT_EQ(controller.MutableMetadata()->size(), 2u);
   EXPECT_EQ(controller.MutableMetadata()->Get("tenant"), "north");
+  // The caller's own.
+  EXPECT_EQ(controller.MutableMetadata()->Get("traceparent"),
+            "of another call");
   const auto spans = traces_.Await(2);
   ExpectChild(Find(spans, SpanKind::kServer, "/Call"),
               Find(spans, SpanKind::kClient, "/Call"), true);
