@@ -198,7 +198,7 @@ TEST_F(ClientGrpcTest, AServerThatAnswersMayBeSlow) {
   RawServer slow;
   RpcChannel channel(
       "grpc://" + slow.endpoint().ToString(),
-      RpcChannel::Options{.keep_alive = std::chrono::seconds(1)});
+      RpcChannel::Options{.keep_alive = std::chrono::seconds(5)});
   TestedCall call;
   call.controller.SetTimeout(std::chrono::seconds(60));
   call.Start(&channel);
