@@ -45,7 +45,8 @@ enum HttpErrorCode : int {
 }  // namespace rpc
 
 struct HttpClientOptions {
-  // For https.
+  // For https. The first request reads its files, for which it may take longer
+  // than its timeout.
   TlsClientOptions tls = {};
   // Asks for responses in gzip, unless a request has an Accept-Encoding of its
   // own, and unpacks them. Such a response has neither Content-Encoding nor
@@ -73,8 +74,8 @@ struct HttpRequestOptions {
   std::string content_type = {};
   // "Name: value" each.
   std::vector<std::string> headers = {};
-  // Bytes of the response's body, also after unpacking. Doesn't concern
-  // `on_body`.
+  // Bytes of the response's body, also after unpacking, and of the bodies of
+  // redirections. Doesn't concern `on_body`.
   std::size_t max_body_size = std::size_t{16} << 20;
   // Where to connect, in place of the URL's host: "10.0.0.1:8080",
   // "unix:/run/x". Redirections to other hosts ignore it.

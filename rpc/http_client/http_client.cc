@@ -68,10 +68,7 @@ class HttpFetch {
     for (int followed = 0;; ++followed) {
       Result result = Exchange();
       if (!result) return Named(result.error());
-      if (options_.max_redirection_count == 0 ||
-          !IsRedirection(result->status())) {
-        return result;
-      }
+      if (!WillFollow(result->status())) return result;
       if (followed >= options_.max_redirection_count) {
         return Named(
             flare::Status(ERROR_TOO_MANY_REDIRECTS,
@@ -133,7 +130,11 @@ class HttpFetch {
       HttpClientConnection& connection = lease->connection();
       Result result = connection.Exchange(RequestOf(*bytes), limit_);
       reused_ = lease->reused();
-      if (result) return Unpack(*std::move(result));
+      if (result) {
+        // The body of a redirection that is followed doesn't matter.
+        if (WillFollow(result->status())) return result;
+        return Unpack(*std::move(result));
+      }
       // A kept connection may have been closed before the request came.
       const bool lost = reused_ && !connection.replied() &&
                         result.error().code() == ERROR_CONNECTION;
@@ -241,9 +242,8 @@ Expected<std::string> UrlOfRequest(const std::string& protocol,
   if (host.find_first_of("/?#") != host.npos ||
       (!target.empty() && target[0] != '/' && target[0] != '?')) {
     return Status(rpc::ERROR_INVALID_URI_ADDRESS,
-                  "the host \"" + host + "\" with the target \"" + target +
-                      "\": the target must begin with '/', and the host have "
-                      "none");
+                  "the target of a request must begin with '/' or '?', and its "
+                  "host have none of \"/?#\"");
   }
   return protocol + "://" + host + target;
 }

@@ -224,24 +224,32 @@ TEST_F(HttpClientTest, LooksHostsUpWithinTheTimeout) {
   OnText("/", "hello");
   StartServer();
   std::atomic<int> lookups = 0;
-  // The first look-up may outlive the server.
+  std::atomic<int> ended = 0;
   SetHostLookupForTesting(
-      [this, &lookups, server = endpoint()](
+      [&, server = endpoint()](
           std::string_view) -> Expected<std::vector<Endpoint>, flare::Status> {
         ++lookups;
         go_.Wait();
+        ++ended;
         return std::vector<Endpoint>{server};
       });
   HttpClient client;
   const std::string url =
       "http://some.test:" + std::to_string(endpoint().port()) + "/";
-  EXPECT_EQ(CodeOf(client.Get(url, {.timeout = 20ms})),
-            HttpClient::ERROR_TIMEOUT);
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_EQ(CodeOf(client.Get(url, {.timeout = 20ms})),
+              HttpClient::ERROR_TIMEOUT);
+  }
+  while (lookups == 0) std::this_thread::yield();
+  EXPECT_EQ(lookups, 1);  // It goes on, for all of them.
   go_.Set();
   EXPECT_EQ(CodeOf(client.Get(url)), 0);
+  const int needed = lookups;
+  EXPECT_LE(needed, 2);
   EXPECT_EQ(CodeOf(client.Get(url)), 0);  // Over the kept connection.
-  EXPECT_EQ(lookups, 2);
+  EXPECT_EQ(lookups, needed);
   SetHostLookupForTesting(nullptr);
+  while (ended != lookups) std::this_thread::yield();
 }
 
 TEST_F(HttpClientTest, TriesEachAddress) {
@@ -311,6 +319,12 @@ TEST_F(HttpClientTest, FollowsRedirectionsIfAsked) {
     response->headers()->Set("Location", "to?x");
     response->set_body("moved");
   });
+  On("/broken", [](auto&, HttpResponse* response, auto*) {
+    response->set_status(HttpStatus::Found);
+    response->headers()->Set("Location", "to?x");
+    response->headers()->Set("Content-Encoding", "gzip");
+    response->set_body("no gzip");
+  });
   On("/to", [](const HttpRequest& request, HttpResponse* response, auto*) {
     response->set_body(
         std::string(ToStringView(request.method())) + " " + request.uri() +
@@ -340,6 +354,8 @@ TEST_F(HttpClientTest, FollowsRedirectionsIfAsked) {
   EXPECT_EQ(*response->body(), "GET /to?x me");
   EXPECT_EQ(info.effective_url, Url("/to?x"));
 
+  EXPECT_EQ(CodeOf(client.Get(Url("/broken"), {.max_redirection_count = 1})),
+            0);
   EXPECT_EQ(CodeOf(client.Get(Url("/loop"), {.max_redirection_count = 5})),
             HttpClient::ERROR_TOO_MANY_REDIRECTS);
   EXPECT_EQ(CodeOf(client.Get(Url("/lost"), {.max_redirection_count = 5})),

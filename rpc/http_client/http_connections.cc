@@ -5,29 +5,11 @@
 #include <utility>
 
 #include "flare/base/clock.h"
-#include "flare/fiber/async.h"
-#include "flare/fiber/future.h"
+#include "flare/fiber/task.h"
 #include "flare/rpc/naming/list_resolution.h"
 
 namespace flare::rpc {
 namespace {
-
-// On a fiber of its own, so that the caller's time isn't exceeded.
-Expected<std::vector<Endpoint>, flare::Status> LookUpHttpHost(
-    const std::string& address, const HttpWaitLimit& limit) {
-  if (auto literal = EndpointFromString(address)) {
-    return std::vector<Endpoint>{*std::move(literal)};
-  }
-  auto found = fiber::BlockingTryGet(
-      fiber::Async([address] { return LookUpHost(address); }), limit.stop,
-      limit.at);
-  if (!found) return limit.Exceeded("looking up " + address);
-  if (!*found) {
-    return flare::Status(ERROR_FAIL_TO_RESOLVE_ADDRESS,
-                         found->error().message());
-  }
-  return **std::move(found);
-}
 
 flare::Status ShutDownError() {
   return flare::Status(ERROR_SHUTDOWN, ShutDownStatus().message());
@@ -163,11 +145,70 @@ void HttpConnections::OnGone(HttpClientConnection* connection) {
   ForgetIfUnused(std::move(gone.host));
 }
 
+// --- looking up --------------------------------------------------------------
+
+Expected<std::vector<Endpoint>, flare::Status> HttpConnections::LookUp(
+    const std::shared_ptr<Host>& host, const HttpWaitLimit& limit) {
+  const std::string& address = host->origin.address;
+  if (auto literal = EndpointFromString(address)) {
+    return std::vector<Endpoint>{*std::move(literal)};
+  }
+  std::shared_ptr<Lookup> lookup = LookupUnderWay(host.get());
+  if (lookup == nullptr) {
+    if (!lookups_.try_acquire_until(limit.stop, limit.at)) {
+      return limit.Exceeded("waiting for other look-ups to look up " + address);
+    }
+    lookup = BeginLookup(host);
+  }
+  if (!lookup->done.WaitUntil(limit.stop, limit.at)) {
+    return limit.Exceeded("looking up " + address);
+  }
+  if (!lookup->found) {
+    return flare::Status(ERROR_FAIL_TO_RESOLVE_ADDRESS,
+                         lookup->found.error().message());
+  }
+  return *lookup->found;
+}
+
+std::shared_ptr<HttpConnections::Lookup> HttpConnections::LookupUnderWay(
+    Host* host) {
+  ScopedLock guard(mutex_);
+  return host->lookup;
+}
+
+std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
+    const std::shared_ptr<Host>& host) {
+  std::shared_ptr<Lookup> lookup;
+  bool begins = false;
+  {
+    ScopedLock guard(mutex_);
+    begins = host->lookup == nullptr;
+    if (begins) host->lookup = std::make_shared<Lookup>();
+    lookup = host->lookup;
+  }
+  if (!begins) {
+    lookups_.release();
+    return lookup;
+  }
+  // It can't be ended, so it isn't part of a call.
+  fiber::Spawn([self = shared_from_this(), host, lookup]() mutable {
+    lookup->found = LookUpHost(host->origin.address);
+    {
+      ScopedLock guard(self->mutex_);
+      host->lookup = nullptr;
+    }
+    lookup->done.Set();
+    self->lookups_.release();
+    self->ForgetIfUnused(std::move(host));
+  });
+  return lookup;
+}
+
 // --- connecting --------------------------------------------------------------
 
 Expected<HttpConnections::Connection, flare::Status> HttpConnections::Connect(
     const std::shared_ptr<Host>& host, const HttpWaitLimit& limit) {
-  auto peers = LookUpHttpHost(host->origin.address, limit);
+  auto peers = LookUp(host, limit);
   if (!peers) return peers.error();
   flare::Status failure;
   for (const Endpoint& peer : *peers) {

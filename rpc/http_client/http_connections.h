@@ -22,6 +22,7 @@
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
+#include "flare/fiber/event.h"
 #include "flare/fiber/semaphore.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/client/client_side.h"
@@ -96,7 +97,15 @@ class HttpConnections final
   using Connection = RefPtr<HttpClientConnection>;
   using TlsContext = std::shared_ptr<io::TlsClientContext>;
 
-  // Lives as long as it has a lease or a connection.
+  // A look-up of one host, which all requests to it share.
+  struct Lookup {
+    fiber::Event done;
+    // Once it is done.
+    Expected<std::vector<Endpoint>, flare::Status> found{
+        std::vector<Endpoint>()};
+  };
+
+  // Lives as long as it has a lease, a connection or a look-up.
   struct Host {
     Host(HttpOrigin its_origin, std::size_t max)
         : origin(std::move(its_origin)),
@@ -107,6 +116,8 @@ class HttpConnections final
     // Those without a request, the last one used at the end. Guarded by mutex_
     // of the HttpConnections.
     std::vector<Connection> kept;
+    // That under way, null if there is none. Guarded likewise.
+    std::shared_ptr<Lookup> lookup;
   };
   struct Open {
     Connection connection;
@@ -126,6 +137,12 @@ class HttpConnections final
   // A kept connection, null if there is none. `fresh`: none is wanted, and one
   // is closed, so that a new one stays within the limit.
   Connection TakeKept(Host* host, bool fresh);
+  Expected<std::vector<Endpoint>, flare::Status> LookUp(
+      const std::shared_ptr<Host>& host, const HttpWaitLimit& limit);
+  std::shared_ptr<Lookup> LookupUnderWay(Host* host);
+  // For one that has a place of lookups_; returns another one's if that has
+  // begun.
+  std::shared_ptr<Lookup> BeginLookup(const std::shared_ptr<Host>& host);
   Expected<Connection, flare::Status> Connect(const std::shared_ptr<Host>& host,
                                               const HttpWaitLimit& limit);
   Expected<Connection, flare::Status> ConnectTo(
@@ -137,6 +154,9 @@ class HttpConnections final
   std::vector<Connection> AllOpen();
 
   const HttpClientOptions options_;
+  // Places for look-ups. One that nobody waits for any more keeps its own: each
+  // takes a thread.
+  fiber::Semaphore lookups_{32};
   // Taken with the lock of the client side held (client_side.h), or alone;
   // locks of connections may be taken with it held.
   ThreadMutex mutex_;

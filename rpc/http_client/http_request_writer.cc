@@ -27,7 +27,10 @@ flare::Status BadRequest(std::string why) {
 
 flare::Status CheckHttpField(std::string_view name, std::string_view value) {
   if (!IsHttpToken(name)) {
-    return BadRequest("\"" + OneLine(name) + "\" is no name of a field");
+    // Nor is it shown: a value may have come to its place.
+    return BadRequest(
+        "the name of a field is empty or has other characters than letters, "
+        "digits and !#$%&'*+-.^_`|~");
   }
   const std::string quoted = "the field " + std::string(name);
   if (!std::all_of(value.begin(), value.end(), IsHttpValueChar)) {
@@ -62,8 +65,7 @@ void AppendDefault(const HttpRequest& request, std::string_view name,
 flare::Status AddHttpField(std::string_view line, HttpHeaders* headers) {
   const std::size_t colon = line.find(':');
   if (colon == line.npos) {
-    return BadRequest("\"" + OneLine(line) +
-                      "\" is no field, as \"Name: value\" is");
+    return BadRequest("a field has no colon, as \"Name: value\" has");
   }
   const std::string_view name = line.substr(0, colon);
   const std::string_view value = TrimBlanks(line.substr(colon + 1));

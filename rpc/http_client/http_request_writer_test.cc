@@ -65,6 +65,17 @@ TEST(HttpRequestWriter, RefusesFieldsThatForgeOthers) {
   }
 }
 
+TEST(HttpRequestWriter, FaultsOfFieldsShowNoValues) {
+  for (std::string_view line :
+       {"Authorization Bearer secret", "Authorization Bearer secret: x",
+        "Authorization: secret\r\n", "Host: secret host", "TE: secret"}) {
+    HttpHeaders headers;
+    const flare::Status fault = AddHttpField(line, &headers);
+    EXPECT_EQ(fault.message().find("secret"), std::string::npos)
+        << fault.message();
+  }
+}
+
 TEST(HttpRequestWriter, RefusesFieldsOfItsOwn) {
   for (std::string_view line :
        {"Content-Length: 5", "transfer-encoding: chunked",

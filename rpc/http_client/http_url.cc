@@ -11,9 +11,24 @@
 namespace flare::rpc {
 namespace {
 
+// Scheme and host of a URL, a malformed one too: the rest may be secret.
+std::string NameOf(std::string_view url) {
+  std::string_view scheme;
+  const std::size_t end = std::min(url.find_first_of("/?#"), url.size());
+  if (url.substr(0, end).ends_with(':') && url.substr(end).starts_with("//")) {
+    scheme = url.substr(0, end + 2);
+    url.remove_prefix(scheme.size());
+  }
+  std::string_view host = url.substr(0, url.find_first_of("/?#"));
+  host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0.
+  // No port: it may be the begin of a password that has a slash.
+  if (!host.starts_with('[')) host = host.substr(0, host.find(':'));
+  return OneLine(scheme) + OneLine(host);
+}
+
 flare::Status BadUrl(std::string_view url, std::string_view why) {
   return flare::Status(ERROR_INVALID_URI_ADDRESS,
-                       "the URL \"" + OneLine(url) + "\": " + std::string(why));
+                       "a URL of \"" + NameOf(url) + "\": " + std::string(why));
 }
 
 // Fills in host and address. Returns the fault.

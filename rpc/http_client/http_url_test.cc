@@ -59,6 +59,23 @@ TEST(HttpUrl, RefusesOthers) {
             ERROR_PROTOCOL_NOT_SUPPORTED);
 }
 
+TEST(HttpUrl, FaultsShowNoSecrets) {
+  for (std::string_view text :
+       {"http://secret:secret@a/", "http://a b/secret", "http://a b?secret",
+        "http://a b#secret", "secret@a/secret", "ftp://secret@a/secret",
+        "http:/a?secret", "http://user:secret/secret@a/",
+        "http://[::1/?secret"}) {
+    const auto url = ParseHttpUrl(text);
+    ASSERT_FALSE(url) << text;
+    EXPECT_EQ(url.error().message().find("secret"), std::string::npos)
+        << url.error().message();
+  }
+  EXPECT_EQ(
+      ParseHttpUrl("http://user:secret@Example.com:81/x").error().message(),
+      "a URL of \"http://Example.com\": a name and a password belong to "
+      "the field Authorization");
+}
+
 TEST(HttpUrl, ResolvesReferences) {
   const auto base = ParseHttpUrl("http://a:81/b/c/d?q#f");
   ASSERT_TRUE(base);
