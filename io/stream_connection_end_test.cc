@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/scheduler/shuffle.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/testing/connection_fixture.h"
 #include "flare/io/testing/loopback.h"
@@ -122,25 +122,38 @@ std::uint32_t SegmentsReceived(const UniqueFd& socket) {
   return info.tcpi_segs_in;
 }
 
-TEST_P(EndOfInputTest, TheEndLeavesWithTheLastOutput) {
-  handler_.on_end_of_input = [&] {
-    EXPECT_EQ(connection_->Write(CreateBufferSlow("answer")), WriteResult::kOk);
-    connection_->CloseAfterFlush();
+// Those with which a connection sends an answer and ends.
+std::uint32_t SegmentsOfTheEnd() {
+  testing::RecordingHandler handler;
+  testing::SocketPair pair = testing::TcpPair();
+  RefPtr<StreamConnection> connection =
+      StreamConnection::Accepted(std::move(pair.ours), 0, &handler);
+  handler.on_end_of_input = [&] {
+    EXPECT_EQ(connection->Write(CreateBufferSlow("answer")), WriteResult::kOk);
+    connection->CloseAfterFlush();
     return true;
   };
-  Open();
-  const std::uint32_t before = SegmentsReceived(peer_);
-  const std::int64_t start = NowNs();
-  connection_->EndInput();
-  EXPECT_EQ(Receive(peer_.get(), 6), "answer");
-  EXPECT_EQ(ReceiveEnd(peer_.get()), 0);
-  // The kernel waits 0.2 s at most for more bytes, or the end.
-  if (NowNs() - start < 100 * kNsPerMs) {
-    EXPECT_EQ(SegmentsReceived(peer_) - before, 1U);
+  connection->Start();
+  const std::uint32_t before = SegmentsReceived(pair.peer);
+  connection->EndInput();
+  EXPECT_EQ(Receive(pair.peer.get(), 6), "answer");
+  EXPECT_EQ(ReceiveEnd(pair.peer.get()), 0);
+  const std::uint32_t segments = SegmentsReceived(pair.peer) - before;
+  pair.peer.Reset();
+  handler.WaitClosed();
+  testing::ExpectGone(connection);
+  return segments;
+}
+
+TEST_P(EndOfInputTest, TheEndLeavesWithTheLastOutput) {
+  // Another worker may send the output before the end is asked for.
+  const bool expected = GetParam().workers == 1 && !fiber::IsShuffleRequested();
+  std::uint32_t segments = SegmentsOfTheEnd();
+  // More than once, as a worker that loses its CPU sends at once.
+  for (int i = 0; expected && segments != 1 && i != 20; ++i) {
+    segments = SegmentsOfTheEnd();
   }
-  peer_.Reset();
-  handler_.WaitClosed();
-  ExpectGone();
+  EXPECT_TRUE(segments == 1 || !expected) << segments;
 }
 
 TEST_P(EndOfInputTest, EndInputClosesWhoDoesNotCare) {

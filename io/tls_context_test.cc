@@ -75,6 +75,7 @@ class TlsTicketTest : public ::testing::Test {
   };
 
   void MakeClient(int seconds) {
+    making_ns_ = NowNs();
     testing::MakeTlsCertificate(folder_ + "/client", seconds);
     made_ns_ = NowNs();
     client_context_.reset(SSL_CTX_new(TLS_client_method()));
@@ -135,7 +136,9 @@ class TlsTicketTest : public ::testing::Test {
   }
 
   std::string folder_;
-  std::int64_t made_ns_ = 0;  // The client's certificate.
+  // The client's certificate: it lives from some time between.
+  std::int64_t making_ns_ = 0;
+  std::int64_t made_ns_ = 0;
   std::shared_ptr<TlsServerContext> server_context_;
   std::unique_ptr<SSL_CTX, Free> client_context_;
   std::unique_ptr<SSL_SESSION, Free> session_;
@@ -146,13 +149,22 @@ TEST_F(TlsTicketTest, EndsWithTheClientsCertificate) {
   constexpr int kSeconds = 3;
   for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
     SCOPED_TRACE(version);
-    session_.reset();
-    ASSERT_NO_FATAL_FAILURE(MakeClient(kSeconds));
+    bool connected = false;
+    bool first_resumed = false;
     bool resumed = false;
     std::string why;
-    ASSERT_TRUE(Connect(version, &resumed, &why)) << why;
-    EXPECT_FALSE(resumed);
-    ASSERT_TRUE(Connect(version, &resumed, &why)) << why;
+    // On a busy machine a certificate may end too early.
+    bool in_time = false;
+    for (int i = 0; i != 10 && !in_time; ++i) {
+      session_.reset();
+      ASSERT_NO_FATAL_FAILURE(MakeClient(kSeconds));
+      connected = Connect(version, &first_resumed, &why) &&
+                  Connect(version, &resumed, &why);
+      // It was made out in whole seconds.
+      in_time = NowNs() - making_ns_ < (kSeconds - 1) * kNsPerSecond;
+    }
+    ASSERT_TRUE(connected) << why;
+    EXPECT_FALSE(first_resumed);
     EXPECT_TRUE(resumed);
     std::this_thread::sleep_until(
         ToTimePoint(made_ns_ + (kSeconds + 1) * kNsPerSecond));
