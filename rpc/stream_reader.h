@@ -63,9 +63,11 @@ class MessageReader : public StreamSide<&CallStream::DropReader> {
   bool ReadyToRead() const;
 
  private:
-  bool EndAfterMessage();
+  bool EndAfterMessage(google::protobuf::Message* message);
 
   bool only_one_ = false;
+  // The only message, whose read expired before its call ended.
+  std::unique_ptr<google::protobuf::Message> kept_;
   // The error of all reads, once it is over.
   StreamError error_ = StreamError::IoError;
 };

@@ -17,22 +17,29 @@ flare::Status MessageReader::status() const {
 
 bool MessageReader::ReadNext(google::protobuf::Message* message) {
   if (!open()) return false;
-  if (stream_->ReadMessage(message, expires_at_ns_, &error_)) {
-    return !only_one_ || EndAfterMessage();
+  if (kept_ != nullptr) {
+    message->CopyFrom(*kept_);
+  } else if (!stream_->ReadMessage(message, expires_at_ns_, &error_)) {
+    over_ = error_ != StreamError::Timeout;
+    return false;
   }
-  over_ = error_ != StreamError::Timeout;
-  return false;
+  return !only_one_ || EndAfterMessage(message);
 }
 
 // The only message has come: has its call succeeded?
-bool MessageReader::EndAfterMessage() {
+bool MessageReader::EndAfterMessage(google::protobuf::Message* message) {
   Buffer none;
-  over_ = true;
-  if (stream_->Read(&none, expires_at_ns_, &error_)) {
+  const bool more = stream_->Read(&none, expires_at_ns_, &error_);
+  if (more) {
     error_ = StreamError::IoError;
-  } else if (error_ == StreamError::EndOfStream) {
-    return true;
+  } else if (error_ == StreamError::Timeout) {
+    if (kept_ != nullptr) return false;
+    kept_.reset(message->New());
+    kept_->CopyFrom(*message);
+    return false;
   }
+  over_ = true;
+  if (error_ == StreamError::EndOfStream) return true;
   stream_->Cancel();
   return false;
 }

@@ -238,6 +238,26 @@ TEST_F(OnlyOneTest, MoreThanOneIsAFailure) {
   EXPECT_EQ(more.error(), StreamError::IoError);
 }
 
+// It has come, its call hasn't ended.
+TEST_F(OnlyOneTest, AnExpirationBeforeTheStatusLosesNothing) {
+  auto stream =
+      OpenStream(&channel_, Streamer::descriptor()->FindMethodByName("Echo"),
+                 &controller_, nullptr);
+  StreamWriter<Number> writer(stream);
+  Reader reader(stream, /*only_one=*/true);
+  EXPECT_TRUE(writer.Write(MakeNumber(7)));
+  for (int i = 0; i != 2; ++i) {
+    reader.SetExpiration(100ms);
+    EXPECT_EQ(reader.Read().error(), StreamError::Timeout);
+  }
+  writer.Close();
+  reader.SetExpiration(60s);
+  const auto only = reader.Read();
+  ASSERT_TRUE(only) << reader.status().ToString();
+  EXPECT_EQ(only->value(), 7);
+  EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+}
+
 class AsyncStreamReaderTest : public AsyncStreamPairTest {
  protected:
   void Write(std::int64_t value) {
