@@ -18,6 +18,7 @@
 //        the two sees that none is left, and closes the connection.
 #include "flare/rpc/client/client_connection.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <new>
@@ -48,9 +49,18 @@ constexpr std::chrono::seconds kAskAfter{5};
 constexpr std::chrono::seconds kAskAgainAfter{2};
 
 // Frames of streams, and answers to the server's own, that are queued while the
-// output is full: each takes some 100 bytes. Messages wait for room before. So
-// it is a server that sends and doesn't read which makes for that many.
+// output is full: so many small ones, or 64 MiB of large ones. Messages wait
+// for room before, or are few. So it is most likely a server that sends and
+// doesn't read which makes for that much.
 constexpr std::uint32_t kMaxFramesWhileFull = 1 << 20;
+
+// Answers to all frames of one read come as one write. A large message doesn't
+// count in full: it may have found room that others took meanwhile.
+std::uint32_t FramesOf(std::size_t bytes) {
+  constexpr std::size_t kFrame = 64;
+  constexpr std::size_t kMost = 256 << 10;
+  return static_cast<std::uint32_t>(1 + std::min(bytes, kMost) / kFrame);
+}
 
 // Why it is closed if the server takes no more calls on it.
 constexpr char kThrough[] = "the server ended it with its last reply";
@@ -135,12 +145,11 @@ bool ClientConnection::WriteSoon(Buffer&& bytes) {
     if (frames_while_full_.load(std::memory_order_relaxed) != 0) {
       frames_while_full_.store(0, std::memory_order_relaxed);
     }
-  } else if (frames_while_full_.fetch_add(1, std::memory_order_relaxed) >=
+  } else if (frames_while_full_.fetch_add(FramesOf(bytes.size()),
+                                          std::memory_order_relaxed) >=
              kMaxFramesWhileFull) {
     stream_->Close(flare::Status(
-        ENOBUFS,
-        "the server sends ever more that is to be answered, and takes "
-        "none of the answers"));
+        ENOBUFS, "much is to be sent, and the server takes none of it"));
     return false;
   }
   return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;

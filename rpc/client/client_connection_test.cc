@@ -150,27 +150,38 @@ TEST_F(ClientConnectionTest, FramesOfStreamsGoWhereRequestsWait) {
   connection->Release(/*clean=*/false);
 }
 
-// A server that asks, say by PINGs, and doesn't read doesn't fill the memory.
+// A server that asks, say by PINGs, and doesn't read doesn't fill the memory:
+// not by single answers, nor by those to all questions of one read.
 TEST_F(ClientConnectionTest, AServerThatTakesNoFramesIsLeft) {
-  RawServer server;
-  RpcChannel channel(server.uri());
-  auto peer = Connect(&channel, &server);
-  auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
-                                         ConnectionKind::kMultiplexed);
-  ASSERT_TRUE(acquired);
-  ClientConnection* const connection = *acquired;
-  constexpr std::size_t kMany = 10'000'000;
-  const Buffer answer = CreateBufferSlow("an answer");
-  std::size_t frames = 0;
-  while (frames != kMany && connection->WriteSoon(Buffer(answer))) ++frames;
-  EXPECT_LT(frames, kMany);
-  EXPECT_LT(connection->output()->BufferedOutput(), 256u << 20);
-  EXPECT_EQ(connection->WaitWritable(kNoDeadline), io::RoomResult::kClosed);
-  while (connection->close_reason().ok()) std::this_thread::yield();
-  EXPECT_NE(connection->close_reason().message().find("takes none"),
-            std::string::npos)
-      << connection->close_reason().message();
-  connection->Release(/*clean=*/false);
+  for (const std::size_t size : {9, 16'000}) {
+    RawServer server;
+    RpcChannel channel(server.uri());
+    auto peer = Connect(&channel, &server);
+    auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
+                                           ConnectionKind::kMultiplexed);
+    ASSERT_TRUE(acquired);
+    ClientConnection* const connection = *acquired;
+    // More than the kernel takes, too.
+    const std::string much(80 << 20, 'x');
+    EXPECT_EQ(connection->Send(CreateBufferSlow(much)), io::WriteResult::kOk);
+    constexpr std::size_t kMany = 10'000'000;
+    const Buffer answer = CreateBufferSlow(std::string(size, 'x'));
+    std::size_t frames = 0;
+    std::size_t most = 0;
+    while (frames != kMany && connection->WriteSoon(Buffer(answer))) {
+      ++frames;
+      most = std::max(most, connection->output()->BufferedOutput());
+    }
+    EXPECT_GT(frames, 1000U);
+    EXPECT_LT(frames, kMany);
+    EXPECT_LT(most, 256u << 20);
+    EXPECT_EQ(connection->WaitWritable(kNoDeadline), io::RoomResult::kClosed);
+    while (connection->close_reason().ok()) std::this_thread::yield();
+    EXPECT_NE(connection->close_reason().message().find("takes none"),
+              std::string::npos)
+        << connection->close_reason().message();
+    connection->Release(/*clean=*/false);
+  }
 }
 
 // A connection that has brought replies is replaced at once when it breaks.

@@ -1,7 +1,9 @@
 #include "flare/rpc/http_client/http_connections.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -190,18 +192,31 @@ std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
     lookups_.release();
     return lookup;
   }
-  // It can't be ended, so it isn't part of a call.
-  fiber::Spawn([self = shared_from_this(), host, lookup]() mutable {
+  // It can't be ended, so it isn't part of a call. Requests that wait for it
+  // hold this object; without any, kept connections close before it ends.
+  const auto look = [all = weak_from_this(), host, lookup]() mutable {
     lookup->found = LookUpHost(host->origin.address);
-    {
-      ScopedLock guard(self->mutex_);
-      host->lookup = nullptr;
+    if (const auto self = all.lock()) {
+      self->EndLookup(std::move(host), lookup.get());
     }
-    lookup->done.Set();
-    self->lookups_.release();
-    self->ForgetIfUnused(std::move(host));
-  });
+  };
+  try {
+    fiber::Spawn(look);
+  } catch (const std::bad_alloc&) {
+    lookup->found = flare::Status(ENOMEM, "no memory to look it up");
+    EndLookup(host, lookup.get());
+  }
   return lookup;
+}
+
+void HttpConnections::EndLookup(std::shared_ptr<Host> host, Lookup* lookup) {
+  {
+    ScopedLock guard(mutex_);
+    host->lookup = nullptr;
+  }
+  lookup->done.Set();
+  lookups_.release();
+  ForgetIfUnused(std::move(host));
 }
 
 // --- connecting --------------------------------------------------------------

@@ -143,6 +143,7 @@ class HttpConnections final
   // For one that has a place of lookups_; returns another one's if that has
   // begun.
   std::shared_ptr<Lookup> BeginLookup(const std::shared_ptr<Host>& host);
+  void EndLookup(std::shared_ptr<Host> host, Lookup* lookup);
   Expected<Connection, flare::Status> Connect(const std::shared_ptr<Host>& host,
                                               const HttpWaitLimit& limit);
   Expected<Connection, flare::Status> ConnectTo(

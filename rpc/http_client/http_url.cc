@@ -22,7 +22,8 @@ std::string NameOf(std::string_view url) {
   std::string_view host = url.substr(0, url.find_first_of("/?#"));
   host.remove_prefix(host.rfind('@') + 1);  // npos + 1 is 0.
   // No port: it may be the begin of a password that has a slash.
-  if (!host.starts_with('[')) host = host.substr(0, host.find(':'));
+  host = host.substr(
+      0, host.starts_with('[') ? host.find(']') + 1 : host.find(':'));
   return OneLine(scheme) + OneLine(host);
 }
 

@@ -64,7 +64,7 @@ TEST(HttpUrl, FaultsShowNoSecrets) {
        {"http://secret:secret@a/", "http://a b/secret", "http://a b?secret",
         "http://a b#secret", "secret@a/secret", "ftp://secret@a/secret",
         "http:/a?secret", "http://user:secret/secret@a/",
-        "http://[::1/?secret"}) {
+        "http://[user:secret/x@a/", "http://[::1/?secret"}) {
     const auto url = ParseHttpUrl(text);
     ASSERT_FALSE(url) << text;
     EXPECT_EQ(url.error().message().find("secret"), std::string::npos)

@@ -211,6 +211,7 @@ TEST_F(ServerPressureTest, PausedConnectionIsCutAtTheDrainTimeout) {
 TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
   server_options().max_concurrent_requests = 100;
   server_options().max_concurrent_requests_per_connection = 50;
+  server_options().max_output_per_connection = 16'000'000;
   service().on_call = [](TestCall call) {
     call.Reply(std::string(400'000, 'x'));
   };
@@ -219,7 +220,7 @@ TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
   for (const char* scheme : {"flare", "http+pb", "baidu-std", "trpc", "bolt"}) {
     SCOPED_TRACE(scheme);
     RawClient slow(endpoint(), scheme);
-    slow.Send(EncodeMany(&slow, 120));
+    slow.Send(EncodeMany(&slow, 200));
     RawClient other(endpoint(), scheme);
     for (int i = 1; i <= 50; ++i) {
       other.Call(i, kOther, MakeRequest("fine"));
@@ -227,9 +228,9 @@ TEST_F(ServerPressureTest, WhoReadsNothingIsNotReadFrom) {
       ASSERT_TRUE(reply);
       EXPECT_EQ(reply->status, STATUS_SUCCESS) << reply->description;
     }
-    EXPECT_LT(server().statistics().calls, before + 120);
-    ExpectReplies(&slow, 120);
-    before += 170;
+    EXPECT_LT(server().statistics().calls, before + 200);
+    ExpectReplies(&slow, 200);
+    before += 250;
   }
   EXPECT_EQ(server().statistics().calls_overloaded, 0u);
 }
