@@ -35,8 +35,8 @@ std::string NewFolder() {
 class TlsFilesTest : public fiber::testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(TlsFilesTest);
 
-// As on a network mount whose server is gone: here the reads wait for somebody
-// who writes to a pipe.
+// As on a network mount whose server is gone: here the files are pipes that
+// nobody writes to, so reads wait.
 TEST_P(TlsFilesTest, ConnectionsDoNotWaitForFilesThatHang) {
   const std::string folder = NewFolder();
   testing::MakeTlsCertificate(folder);

@@ -39,6 +39,19 @@ class ClientConnectionTest : public RawServerTest {
     }
     return allowed;
   }
+
+  // A connection with more waiting output than the kernel and it take.
+  static ClientConnection* AcquireFull(const RawServer& server) {
+    auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
+                                           ConnectionKind::kMultiplexed);
+    if (!acquired) {
+      ADD_FAILURE() << "no connection";
+      return nullptr;
+    }
+    const std::string much(80 << 20, 'x');
+    EXPECT_EQ((*acquired)->Send(CreateBufferSlow(much)), io::WriteResult::kOk);
+    return *acquired;
+  }
 };
 
 TEST_F(ClientConnectionTest, IdleConnectionIsUsedAgain) {
@@ -136,13 +149,8 @@ TEST_F(ClientConnectionTest, FramesOfStreamsGoWhereRequestsWait) {
   RawServer server;
   RpcChannel channel(server.uri());
   auto peer = Connect(&channel, &server);
-  auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
-                                         ConnectionKind::kMultiplexed);
-  ASSERT_TRUE(acquired);
-  ClientConnection* const connection = *acquired;
-  // More than the kernel takes, too.
-  const std::string much(80 << 20, 'x');
-  EXPECT_EQ(connection->Send(CreateBufferSlow(much)), io::WriteResult::kOk);
+  ClientConnection* const connection = AcquireFull(server);
+  ASSERT_NE(connection, nullptr);
   EXPECT_TRUE(connection->WriteSoon(CreateBufferSlow("a credit")));
   peer->Close();
   EXPECT_EQ(connection->WaitWritable(kNoDeadline), io::RoomResult::kClosed);
@@ -157,13 +165,8 @@ TEST_F(ClientConnectionTest, AServerThatTakesNoFramesIsLeft) {
     RawServer server;
     RpcChannel channel(server.uri());
     auto peer = Connect(&channel, &server);
-    auto acquired = SetOf(server)->Acquire(nullptr, kNoDeadline,
-                                           ConnectionKind::kMultiplexed);
-    ASSERT_TRUE(acquired);
-    ClientConnection* const connection = *acquired;
-    // More than the kernel takes, too.
-    const std::string much(80 << 20, 'x');
-    EXPECT_EQ(connection->Send(CreateBufferSlow(much)), io::WriteResult::kOk);
+    ClientConnection* const connection = AcquireFull(server);
+    ASSERT_NE(connection, nullptr);
     constexpr std::size_t kMany = 10'000'000;
     const Buffer answer = CreateBufferSlow(std::string(size, 'x'));
     std::size_t frames = 0;

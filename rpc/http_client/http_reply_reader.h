@@ -36,7 +36,7 @@ class HttpReplyReader {
   // another one.
   void Start(bool to_head, std::size_t max_body);
 
-  // Takes what belongs to the response off `in`. Fills in *response without its
+  // Takes the bytes of the response off `in`. Fills in *response without its
   // body once the head is there, and appends the body's bytes to *body. Passes
   // over interim responses. kFailed: see failure(); nothing more can be read.
   // kDone: `in` begins behind the response.

@@ -43,7 +43,7 @@ class ExtensionTest : public ServerTest {
         .client_interceptor = called_,
         .page = Extension::Page{
             .path = "/inspect/of-an-extension-with-a-long-name",
-            .what = "what it knows",
+            .what = "its state",
             .write = [](const HttpRequest& request, HttpResponse* response) {
               response->set_body("asked for " + std::string(request.query()));
             }}};
@@ -81,8 +81,7 @@ TEST_F(ExtensionTest, TakesPartInServersAndChannels) {
   EXPECT_NE(page.find("asked for a=b"), page.npos) << page;
   EXPECT_NE(page.find("no-store"), page.npos) << page;
   const std::string index = Get("/inspect");
-  EXPECT_NE(index.find("-with-a-long-name what it knows\n"), index.npos)
-      << index;
+  EXPECT_NE(index.find("-with-a-long-name its state\n"), index.npos) << index;
   // The server has taken it, a channel that is opened now doesn't.
   installed.reset();
   EXPECT_EQ(Call(), 0);

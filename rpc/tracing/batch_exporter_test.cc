@@ -78,6 +78,18 @@ class BatchExporterTest : public ::testing::Test {
       batches_->Add(std::make_shared<const SpanData>());
     }
   }
+  // Returns when the exporter has a first batch of them, which it keeps until
+  // `go` is set.
+  void AddAndHold(int n, fiber::Event* go) {
+    const auto began = std::make_shared<fiber::Event>();
+    fake_->on_export = [began, go](TimePoint) {
+      began->Set();
+      go->Wait();
+      return Status();
+    };
+    Add(n);
+    began->Wait();
+  }
 
   const std::shared_ptr<FakeExporter> fake_ = std::make_shared<FakeExporter>();
   std::unique_ptr<BatchExporter> batches_;
@@ -102,14 +114,8 @@ TEST_F(BatchExporterTest, OthersGoAfterTheInterval) {
 
 TEST_F(BatchExporterTest, ClosingExportsTheRestInBatches) {
   Start(100, 10);
-  fiber::Event began, go;
-  fake_->on_export = [&](TimePoint) {
-    began.Set();
-    go.Wait();
-    return Status();
-  };
-  Add(10);
-  began.Wait();
+  fiber::Event go;
+  AddAndHold(10, &go);
   Add(25);
   go.Set();
   batches_->Close();
@@ -121,14 +127,8 @@ TEST_F(BatchExporterTest, ClosingExportsTheRestInBatches) {
 
 TEST_F(BatchExporterTest, SpansBeyondTheQueueAreDroppedAndCounted) {
   Start(/*max_queue=*/20, /*max_batch=*/10);
-  fiber::Event began, go;
-  fake_->on_export = [&](TimePoint) {
-    began.Set();
-    go.Wait();
-    return Status();
-  };
-  Add(10);
-  began.Wait();
+  fiber::Event go;
+  AddAndHold(10, &go);
   Add(50);
   EXPECT_EQ(batches_->statistics().dropped, 30u);
   go.Set();
