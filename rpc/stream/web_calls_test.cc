@@ -79,6 +79,30 @@ TEST_F(WebCallsTest, UnaryCallsOfAllKinds) {
             Frame(0, R"({"value":"8"})") + Frame(2, "{}"));
 }
 
+TEST_F(WebCallsTest, ConnectCallsAMalformedRequestAnInvalidArgument) {
+  RawClient client(server_->endpoint());
+  const auto ask = [&client](const std::string& request) {
+    client.Send(request);
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    const std::size_t at = head.find("Content-Length: ");
+    return at == head.npos
+               ? head
+               : head + client.ReadExactly(std::stoul(head.substr(at + 16)));
+  };
+  for (const auto& [type, body] :
+       {std::pair("application/json", "{\"value\":[]}"),
+        std::pair("application/json", "not json"),
+        std::pair("application/proto", "\x0f")}) {
+    const std::string reply = ask(Ask("Double", type, body, kVersion));
+    EXPECT_THAT(reply, StartsWith("HTTP/1.1 400 "));
+    EXPECT_THAT(reply, HasSubstr(R"({"code":"invalid_argument","message":")"));
+  }
+  const std::string stream =
+      ask(Ask("Double", "application/connect+json", Frame(0, "not json")));
+  EXPECT_THAT(stream, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(stream, HasSubstr(R"("code":"invalid_argument")"));
+}
+
 TEST_F(WebCallsTest, MethodsWithoutSideEffectsMayBeCalledByGet) {
   RawClient client(server_->endpoint());
   const auto get = [&client](const std::string& target) {

@@ -80,6 +80,9 @@ std::optional<std::string_view> FindWebField(std::string_view fields,
 bool IsUnary(WebKind kind) {
   return kind == WebKind::kConnectGet || kind == WebKind::kConnectUnary;
 }
+bool IsConnect(WebKind kind) {
+  return IsUnary(kind) || kind == WebKind::kConnectStream;
+}
 
 // --- requests --------------------------------------------------------------
 
@@ -234,8 +237,17 @@ struct WebOutcome {
   int status = STATUS_SUCCESS;  // One that gRPC has no code for; or success.
 };
 
-WebOutcome WebOutcomeOf(int status, std::string_view text) {
-  return {.code = GrpcFromStatus(status),
+// Connect's code for a request that can't be read is invalid_argument; gRPC's
+// is INTERNAL.
+GrpcCode WebCodeOf(WebKind kind, int status) {
+  const bool unread =
+      status == STATUS_MALFORMED_DATA || status == STATUS_PARSE_REQUEST;
+  return unread && IsConnect(kind) ? GrpcCode::kInvalidArgument
+                                   : GrpcFromStatus(status);
+}
+
+WebOutcome WebOutcomeOf(WebKind kind, int status, std::string_view text) {
+  return {.code = WebCodeOf(kind, status),
           .text = text,
           .status = IsLostInGrpc(status) ? status : STATUS_SUCCESS};
 }
@@ -270,7 +282,8 @@ WebOutcome WebOutcomeOf(const HttpTicket& ticket,
   if (response.detail == FailureDetail::kMediaType) {
     return {.code = GrpcCode::kUnimplemented, .text = response.description};
   }
-  return WebOutcomeOf(response.status, response.description);
+  return WebOutcomeOf(WebTypeOf(ticket).kind, response.status,
+                      response.description);
 }
 
 void AppendWebHead(int status, std::string_view type, const Metadata* metadata,
@@ -401,8 +414,8 @@ Buffer FormatWebFrames(const HttpTicket& ticket, OutboundResponse&& response) {
   if (outcome.code == GrpcCode::kOk &&
       !AppendGrpcMessage(std::move(response.body), /*compressed=*/false,
                          &frames)) {
-    outcome =
-        WebOutcomeOf(STATUS_SERIALIZE_RESPONSE, "the response exceeds 4 GiB");
+    outcome = WebOutcomeOf(type.kind, STATUS_SERIALIZE_RESPONSE,
+                           "the response exceeds 4 GiB");
   }
   const bool failed = outcome.code != GrpcCode::kOk;
   AppendWebEnd(type.kind, outcome,
@@ -539,7 +552,7 @@ class WebCalls final : public HttpDialect {
     const WebKind kind = WebTypeOf(ticket).kind;
     const std::string text = status.message();
     BufferBuilder out;
-    AppendWebEnd(kind, WebOutcomeOf(status.code(), text), metadata, &out);
+    AppendWebEnd(kind, WebOutcomeOf(kind, status.code(), text), metadata, &out);
     return EncodeWebFrames(kind, out.DestructiveGet());
   }
 };

@@ -171,6 +171,14 @@ TEST(ConnectUnary, FailuresAreJsonWithTheStatusOfTheirCode) {
                 EndsWith(R"({"code":"unimplemented","message":"none"})"));
     EXPECT_THAT(WebFailure(call, StatusFromGrpc(GrpcCode::kCancelled), "c"),
                 StartsWith("HTTP/1.1 499 "));
+    for (const int unread : {STATUS_MALFORMED_DATA, STATUS_PARSE_REQUEST}) {
+      const std::string reply = WebFailure(call, unread, "bad");
+      EXPECT_THAT(reply, StartsWith("HTTP/1.1 400 "));
+      EXPECT_THAT(reply, EndsWith(R"({"code":"invalid_argument",)"
+                                  R"("message":"bad"})"));
+    }
+    EXPECT_THAT(WebFailure(call, STATUS_SERIALIZE_RESPONSE, "large"),
+                StartsWith("HTTP/1.1 500 "));
   }
 }
 
@@ -336,6 +344,14 @@ TEST(WebFrames, FailuresAreInTheLastFrame) {
                             STATUS_TIMEOUT, "late")),
             Frame(2, R"({"error":{"code":"deadline_exceeded",)"
                      R"("message":"late"}})"));
+  // Requests that can't be read: each in the words of its protocol.
+  EXPECT_EQ(Body(WebFailure(WebCall("application/connect+json", Frame(0, "{}")),
+                            STATUS_MALFORMED_DATA, "bad")),
+            Frame(2, R"({"error":{"code":"invalid_argument",)"
+                     R"("message":"bad"}})"));
+  EXPECT_THAT(Body(WebFailure(WebCall("application/grpc-web", Frame(0, "")),
+                              STATUS_MALFORMED_DATA, "bad")),
+              HasSubstr("grpc-status: 13\r\n"));
 }
 
 TEST(WebFrames, TimeoutsAndCompressionHaveFields) {
