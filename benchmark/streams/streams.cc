@@ -352,6 +352,7 @@ int Run(int, char**) {
   flare::Server::Options options{
       .max_concurrent_requests = 100'000,
       .max_concurrent_requests_per_connection = 100'000,
+      .max_concurrent_streams_per_connection = 100'000,
       .max_request_queueing_delay = {}};
   if (!FLAGS_tls_certificate.empty()) {
     options.tls.emplace().certificates = {

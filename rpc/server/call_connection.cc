@@ -32,6 +32,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <new>
 #include <string>
 #include <utility>
@@ -214,6 +216,37 @@ RefPtr<CallStream> CallConnection::StartStream(
     return nullptr;
   }
   return stream;
+}
+
+bool CallConnection::EnterStream(std::string_view* why) {
+  const std::size_t most = std::clamp<std::size_t>(
+      state_->options().max_concurrent_streams_per_connection, 1,
+      std::numeric_limits<std::uint16_t>::max());
+  // relaxed, all: a limit, nothing is ordered by it.
+  std::uint16_t running = streams_.load(std::memory_order_relaxed);
+  do {
+    if (running >= most) {
+      *why =
+          "Server overloaded: this connection has all the streaming calls that "
+          "one may have "
+          "(--flare_rpc_server_max_ongoing_streams_per_connection).";
+      return false;
+    }
+  } while (!streams_.compare_exchange_weak(
+      running, static_cast<std::uint16_t>(running + 1),
+      std::memory_order_relaxed));
+  if (state_->EnterStream()) return true;
+  streams_.fetch_sub(1, std::memory_order_relaxed);
+  *why =
+      "Server overloaded: streaming calls have all the places that they may "
+      "have.";
+  return false;
+}
+
+void CallConnection::LeaveStream() {
+  // relaxed: as in EnterStream.
+  streams_.fetch_sub(1, std::memory_order_relaxed);
+  state_->LeaveStream();
 }
 
 bool CallConnection::WaitForRoom() {

@@ -69,6 +69,11 @@ class CallConnection : public ServedConnection, protected ReplySink {
         std::chrono::hours(24));
   }
 
+  // Takes a place for a streaming call, of the server's and of this
+  // connection's. False: there is none, as *why says. True: LeaveStream().
+  [[nodiscard]] bool EnterStream(std::string_view* why);
+  void LeaveStream();
+
   // True: another call may begin, as little output waits for the peer.
   bool HasOutputRoom() const { return stream_->HasOutputRoom(); }
 
@@ -227,6 +232,7 @@ class CallConnection : public ServedConnection, protected ReplySink {
   std::atomic<bool> drained_{false};              // Drain() was called.
   std::atomic<bool> malformed_{false};            // Closed for bad input.
   std::atomic<Leavers> leavers_{Leavers::kNone};  // See leavers().
+  std::atomic<std::uint16_t> streams_{0};         // Running ones.
   std::atomic<const Method*> last_method_{nullptr};
 
   // Members that change with each message are from here on, as are the

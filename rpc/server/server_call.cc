@@ -516,11 +516,10 @@ bool ServerCall::StreamReply() {
 
 // False: as many streams run as may. The call has failed.
 bool ServerCall::TakeStreamPlace() {
-  has_stream_place_ = connection_->state().EnterStream();
+  std::string_view why;
+  has_stream_place_ = connection_->EnterStream(&why);
   if (!has_stream_place_) {
-    Fail(flare::Status(OverloadedCode(),
-                       "Server overloaded: streaming calls have all the places "
-                       "that they may have."),
+    Fail(flare::Status(OverloadedCode(), std::string(why)),
          Failure::kOverloaded);
   }
   return has_stream_place_;
@@ -528,7 +527,7 @@ bool ServerCall::TakeStreamPlace() {
 
 void ServerCall::LeaveStreamPlace() {
   if (std::exchange(has_stream_place_, false)) {
-    connection_->state().LeaveStream();
+    connection_->LeaveStream();
   }
 }
 

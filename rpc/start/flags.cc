@@ -38,6 +38,9 @@ DEFINE_int32(flare_rpc_server_max_ongoing_calls, 10000,
 DEFINE_int32(flare_rpc_server_max_ongoing_calls_per_connection, 4096,
              "Most calls of one connection that run at a time. Further calls "
              "stay unread until half of these are done.");
+DEFINE_int32(flare_rpc_server_max_ongoing_streams_per_connection, 1024,
+             "Streaming calls of one connection that run at a time; further "
+             "ones are answered \"Server overloaded.\".");
 DEFINE_int32(flare_rpc_server_max_ongoing_decompressed_bytes, 1073741824,
              "Bytes of decompressed requests in the calls that a server runs "
              "at a time; with as many, further compressed ones are answered "
@@ -222,6 +225,8 @@ const FlagRange kRpcRanges[] = {
      &FLAGS_flare_rpc_server_max_ongoing_calls, 1, kNoMaxFlag},
     {"flare_rpc_server_max_ongoing_calls_per_connection",
      &FLAGS_flare_rpc_server_max_ongoing_calls_per_connection, 1, kNoMaxFlag},
+    {"flare_rpc_server_max_ongoing_streams_per_connection",
+     &FLAGS_flare_rpc_server_max_ongoing_streams_per_connection, 1, kNoMaxFlag},
     {"flare_rpc_server_max_ongoing_decompressed_bytes",
      &FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes, 1, kNoMaxFlag},
     {"flare_rpc_server_max_output_per_connection",
@@ -346,6 +351,8 @@ ServerDefaults ServerDefaultsFromFlags() {
           static_cast<std::size_t>(FLAGS_flare_rpc_server_max_ongoing_calls),
       .max_ongoing_calls_per_connection = static_cast<std::size_t>(
           FLAGS_flare_rpc_server_max_ongoing_calls_per_connection),
+      .max_ongoing_streams_per_connection = static_cast<std::size_t>(
+          FLAGS_flare_rpc_server_max_ongoing_streams_per_connection),
       .max_ongoing_decompressed_bytes = static_cast<std::size_t>(
           FLAGS_flare_rpc_server_max_ongoing_decompressed_bytes),
       .max_output_per_connection = static_cast<std::size_t>(

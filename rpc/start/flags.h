@@ -44,6 +44,7 @@ namespace flare::rpc {
 struct ServerDefaults {
   std::size_t max_ongoing_calls;
   std::size_t max_ongoing_calls_per_connection;
+  std::size_t max_ongoing_streams_per_connection;
   std::size_t max_ongoing_decompressed_bytes;
   std::size_t max_output_per_connection;  // bytes
   std::size_t max_buffered_bytes;

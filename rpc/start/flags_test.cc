@@ -328,6 +328,7 @@ TEST_F(FlagsTest, AllPresetsAreAccepted) {
 TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_max_ongoing_calls", "7");
   Set("flare_rpc_server_max_ongoing_calls_per_connection", "6");
+  Set("flare_rpc_server_max_ongoing_streams_per_connection", "5");
   Set("flare_rpc_server_max_ongoing_decompressed_bytes", "60000");
   Set("flare_rpc_server_max_output_per_connection", "70000");
   const std::size_t quarter = Server::Options().max_buffered_bytes;
@@ -347,6 +348,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   const Server::Options options;
   EXPECT_EQ(options.max_concurrent_requests, 7u);
   EXPECT_EQ(options.max_concurrent_requests_per_connection, 6u);
+  EXPECT_EQ(options.max_concurrent_streams_per_connection, 5u);
   EXPECT_EQ(options.max_concurrent_decompressed_bytes, 60'000u);
   EXPECT_EQ(options.max_output_per_connection, 70'000u);
   EXPECT_EQ(options.max_buffered_bytes, 80'000'000'000u);

@@ -11,6 +11,7 @@
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/rpc/connection_pool.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
@@ -428,6 +429,54 @@ TEST_F(FewPlacesTest, StreamsLeavePlacesToOtherCalls) {
       EXPECT_TRUE(reader.Read()) << controller.ErrorText();
       EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
     }
+  }
+}
+
+class FewStreamsOfAConnectionTest : public StreamerTest {
+ protected:
+  Server::Options server_options() override {
+    return {.service_name = "test", .max_concurrent_streams_per_connection = 2};
+  }
+
+  // A channel with a connection of its own.
+  void Open(const char* scheme, RpcChannel* channel) {
+    ASSERT_TRUE(channel->Open(
+        std::string(scheme) + "://" + server_->endpoint().ToString(),
+        {.max_connections_per_server = 1, .pool = ConnectionPool::Create()}));
+  }
+};
+
+TEST_F(FewStreamsOfAConnectionTest, FurtherOnesAreRefused) {
+  for (const char* scheme : {"trpc", "grpc"}) {
+    SCOPED_TRACE(scheme);
+    RpcChannel channel;
+    RpcChannel other;
+    ASSERT_NO_FATAL_FAILURE(Open(scheme, &channel));
+    ASSERT_NO_FATAL_FAILURE(Open(scheme, &other));
+    Streamer_SyncStub stub(&channel);
+    auto [reader, writer] = stub.Echo();
+    ASSERT_TRUE(writer.Write(MakeNumber(1)));
+    ASSERT_TRUE(reader.Read());
+    auto [second_reader, second_writer] = stub.Echo();
+    ASSERT_TRUE(second_writer.Write(MakeNumber(2)));
+    ASSERT_TRUE(second_reader.Read());
+    RpcClientController refused;
+    auto third = stub.Count(MakeNumber(1), &refused);
+    EXPECT_FALSE(third.Read());
+    EXPECT_EQ(refused.ErrorCode(), STATUS_OVERLOADED);
+    EXPECT_NE(refused.ErrorText().find("this connection has all"),
+              std::string::npos)
+        << refused.ErrorText();
+    // Neither other calls of the connection nor other connections suffer.
+    EXPECT_EQ(stub.Double(MakeNumber(21))->value(), 42);
+    auto elsewhere = Streamer_SyncStub(&other).Count(MakeNumber(1));
+    EXPECT_TRUE(elsewhere.Read());
+    second_writer.Close();
+    EXPECT_EQ(second_reader.Read().error(), StreamError::EndOfStream);
+    auto again = stub.Count(MakeNumber(1));
+    EXPECT_TRUE(again.Read());
+    writer.Close();
+    EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
   }
 }
 
