@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -825,6 +826,27 @@ class CheckProseTest(unittest.TestCase):
         for path in ('CHANGELOG.md', 'docs/tables/x.md', 'LICENSE', 'x.json'):
             with self.subTest(path):
                 self.assertFalse(check_prose.is_checked(path))
+
+
+class HelpTest(unittest.TestCase):
+
+    def test_each_check_tells_of_itself(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        checks = [name for name in sorted(os.listdir(here))
+                  if name.startswith('check_')]
+        self.assertGreater(len(checks), 8)
+        for name in checks:
+            for flag in '--help', '-h':
+                with self.subTest(name, flag=flag):
+                    run = subprocess.run([os.path.join(here, name), flag],
+                                         check=False, capture_output=True,
+                                         text=True)
+                    self.assertEqual(run.returncode, 0, run.stderr)
+                    with open(os.path.join(here, name),
+                              encoding='utf-8') as file:
+                        first = re.sub(r'^(# |""")', '',
+                                       file.read().split('\n')[1])
+                    self.assertIn(first, run.stdout)
 
 
 if __name__ == '__main__':

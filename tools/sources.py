@@ -1,7 +1,8 @@
-"""Shared by the checks of this folder: the files of the checkout."""
+"""Shared by the checks of this folder: the files of the checkout, and --help."""
 
 import os
 import subprocess
+import sys
 
 REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -24,6 +25,13 @@ def tracked_files(*suffixes, root=REPO):
 def read(path, root=REPO):
     with open(os.path.join(root, path), encoding='utf-8') as file:
         return file.read()
+
+
+def help_for(text):
+    """Prints the script's docstring and exits, if -h or --help asks for it."""
+    if sys.argv[1:2] in (['-h'], ['--help']):
+        print(text.strip())
+        sys.exit(0)
 
 
 def report(problems, what):
