@@ -47,9 +47,10 @@ struct FiberSnapshot {
   int worker = -1;                 // Running on, within the group.
   std::string waits_for;           // "Mutex", "sleep", ...; suspended ones.
   const void* waits_on = nullptr;  // Which one; nullptr if there is none.
-  // The holder of the Mutex that it waits for: "\"a\" id 7 on 0x3ff40", a fiber
-  // by name, id and place as far as known, or "thread 4711", as of gettid().
-  // Empty if the mutex is just changing hands, or the holder isn't known.
+  // The holder of the Mutex, or the writer that holds the SharedMutex, that it
+  // waits for: "\"a\" id 7 on 0x3ff40", a fiber by name, id and place as far as
+  // known, or "thread 4711", as of gettid(). Empty if readers hold it, it is
+  // just changing hands, or the holder isn't known.
   std::string held_by;
   std::int64_t suspended_ns = 0;  // How long it has waited, to about 0.1 ms.
   // The call that it works for: "example.Echo.Echo of 127.0.0.1:5, 0.123 s".

@@ -46,9 +46,13 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   bool try_lock() FLARE_TRY_ACQUIRE(true) {
     std::uint32_t expected = 0;
     // acquire: pairs with the releases in unlock and unlock_shared [SM1].
-    return state_.compare_exchange_strong(expected, kWriter,
-                                          std::memory_order_acquire,
-                                          std::memory_order_relaxed);
+    if (!state_.compare_exchange_strong(expected, kWriter,
+                                        std::memory_order_acquire,
+                                        std::memory_order_relaxed)) {
+      return false;
+    }
+    NoteHolder();
+    return true;
   }
 
   // lock() with limits. False: the deadline passed, or a stop was requested,
@@ -84,6 +88,8 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   // the next one to lock it may destroy it, even while this call is still
   // returning.
   void unlock() FLARE_RELEASE() {
+    // relaxed: only to be shown [SM6].
+    holder_.store(nullptr, std::memory_order_relaxed);
     std::uint32_t expected = kWriter;
     // release: pairs with the acquires in try_lock and try_lock_shared [SM1].
     if (!state_.compare_exchange_strong(expected, 0, std::memory_order_release,
@@ -157,6 +163,12 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   }
 
  private:
+  friend struct FiberInspector;  // debug_layout.cc
+
+  // The names by which lists of fibers show its waiters, and know them.
+  static constexpr char kToWrite[] = "SharedMutex, to write";
+  static constexpr char kToRead[] = "SharedMutex, to read";
+
   // state_: the number of readers, and two flags.
   static constexpr std::uint32_t kReader = 1;
   static constexpr std::uint32_t kWriter = 1U << 31;   // One holds it.
@@ -169,9 +181,15 @@ class FLARE_CAPABILITY("mutex") SharedMutex {
   std::uint32_t TakeState() FLARE_REQUIRES(lock_);
   bool FinishWait(WaitResult result);
   void Grant(bool readers_first) FLARE_REQUIRES(lock_);
+  // As in Mutex.
+  void NoteHolder() {
+    // relaxed: only to be shown [SM6].
+    holder_.store(__builtin_frame_address(0), std::memory_order_relaxed);
+  }
 
   std::atomic<std::uint32_t> state_{0};
   Spinlock lock_;
+  std::atomic<const void*> holder_{nullptr};  // The writer's [SM6].
   WaitList readers_ FLARE_GUARDED_BY(lock_);
   WaitList writers_ FLARE_GUARDED_BY(lock_);
 };

@@ -7,11 +7,12 @@
 #include "flare/base/backtrace.h"
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/scheduler/worker_state.h"
+#include "flare/fiber/shared_mutex.h"
 
 namespace flare::fiber {
 
-// Knows the private parts of Carrier, Worker and Mutex. offsetof() is fine with
-// GCC and clang for any class without virtual bases.
+// Knows the private parts of Carrier, Worker and the mutexes. offsetof() is
+// fine with GCC and clang for any class without virtual bases.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 struct FiberInspector {
@@ -36,8 +37,14 @@ struct FiberInspector {
     return &worker.current_;
   }
 
-  static constexpr const char* kMutexName = Mutex::kName;
-  static constexpr std::size_t kHolder = offsetof(Mutex, holder_);
+  // Where its holder is in the object that somebody waits for; 0: it has none.
+  static std::size_t HolderIn(const WaitReason& reason) {
+    if (reason.what == Mutex::kName) return offsetof(Mutex, holder_);
+    return reason.what == SharedMutex::kToWrite ||
+                   reason.what == SharedMutex::kToRead
+               ? offsetof(SharedMutex, holder_)
+               : 0;
+  }
 };
 #pragma GCC diagnostic pop
 
@@ -108,11 +115,11 @@ std::string ReadName(const char* name) {
 }
 
 std::uintptr_t ReadHolder(const WaitReason& reason) noexcept {
-  if (reason.what != FiberInspector::kMutexName) return 0;
+  const std::size_t offset = FiberInspector::HolderIn(reason);
+  if (offset == 0) return 0;
   std::uintptr_t holder = 0;
-  ReadOwnMemory(
-      static_cast<const char*>(reason.object) + FiberInspector::kHolder,
-      &holder, sizeof(holder));
+  ReadOwnMemory(static_cast<const char*>(reason.object) + offset, &holder,
+                sizeof(holder));
   return holder;
 }
 

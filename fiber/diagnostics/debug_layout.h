@@ -64,10 +64,10 @@ bool ReadCarrier(std::uintptr_t place, CarrierView* view) noexcept;
 // of it at most. "" for nullptr. Never faults.
 std::string ReadName(const char* name);
 
-// An address in the stack of the fiber or thread that holds the Mutex that
-// somebody waits for. 0: nobody holds it, it is just changing hands, or it is
-// no Mutex. Never faults; the mutex may be gone, which the caller must find out
-// (fiber_list.cc [FL3]).
+// An address in the stack of the fiber or thread that holds the Mutex, or the
+// SharedMutex to write, that somebody waits for. 0: nobody holds it so, it is
+// just changing hands, or it is no mutex. Never faults; the mutex may be gone,
+// which the caller must find out (fiber_list.cc [FL3]).
 std::uintptr_t ReadHolder(const WaitReason& reason) noexcept;
 
 // Address of the carrier that `worker` runs on at the moment. Any thread.

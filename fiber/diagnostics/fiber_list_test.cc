@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
+#include <shared_mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/mutex.h"
+#include "flare/fiber/shared_mutex.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
@@ -206,7 +208,7 @@ void AwaitHolder(const std::string& name, const std::string& holder) {
   for (;;) {
     const std::vector<FiberSnapshot> found = AwaitSuspended(name, 1);
     if (found[0].held_by.find(holder) != std::string::npos) {
-      EXPECT_EQ(found[0].waits_for, "Mutex");
+      EXPECT_THAT(found[0].waits_for, HasSubstr("Mutex"));
       return;
     }
     std::this_thread::yield();
@@ -273,6 +275,41 @@ TEST_P(FiberListTest, ShowsWhoWasHandedAMutex) {
   overtaker.join();
   starved.join();
   for (const char* name : {"overtaker", "starved"}) AwaitEnd(name);
+}
+
+TEST_P(FiberListTest, ShowsWhichWriterHoldsASharedMutex) {
+  SharedMutex mutex;
+  Event first_done;
+  Event second_done;
+  Event reader_done;
+  const auto write_until = [&mutex](const char* name, Event* done) {
+    this_fiber::SetName(name);
+    std::scoped_lock guard(mutex);
+    done->Wait();
+  };
+  Fiber first([&] { write_until("first", &first_done); });
+  EXPECT_EQ(AwaitSuspended("first", 1)[0].held_by, "");
+  Fiber second([&] { write_until("second", &second_done); });
+  AwaitHolder("second", "\"first\" on ");
+  Fiber reader([&] {
+    this_fiber::SetName("reader");
+    std::shared_lock guard(mutex);
+    reader_done.Wait();
+  });
+  AwaitHolder("reader", "\"first\" on ");
+  // The reader's turn comes first, and readers aren't shown.
+  first_done.Set();
+  while (AwaitSuspended("reader", 1)[0].waits_for != "Event") {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(AwaitSuspended("second", 1)[0].held_by, "");
+  reader_done.Set();
+  // A writer that was let in is shown, too.
+  Fiber last([&] { write_until("last", &first_done); });
+  AwaitHolder("last", "\"second\" on ");
+  second_done.Set();
+  for (Fiber* fiber : {&first, &second, &reader, &last}) fiber->join();
+  for (const char* name : {"first", "second", "reader", "last"}) AwaitEnd(name);
 }
 
 TEST_P(FiberListTest, ShowsWhichThreadHoldsAMutex) {

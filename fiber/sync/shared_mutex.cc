@@ -17,6 +17,9 @@
 //       it still holds the mutex, and unlocks the short way.
 // [SM5] When a writer gives the mutex up, the readers that wait come first;
 //       when the last reader does, a writer.
+// [SM6] holder_ is written by a writer that holds the mutex only, as in a Mutex
+//       [MU5]: an address in its stack after it has got the mutex, and null
+//       before it gives the mutex up. Readers leave it null.
 #include "flare/fiber/shared_mutex.h"
 
 #include "flare/fiber/scheduler/carrier.h"
@@ -28,10 +31,12 @@ bool SharedMutex::LockSlow(const WaitLimit& limit) {
   if (TakeState() == 0) {
     // relaxed: unlocking will publish it. Nobody waits [SM3].
     state_.store(kWriter, std::memory_order_relaxed);
+    NoteHolder();
     return true;
   }
-  return FinishWait(
-      writers_.Wait(&guard, {"SharedMutex, to write", this}, limit));
+  if (!FinishWait(writers_.Wait(&guard, {kToWrite, this}, limit))) return false;
+  NoteHolder();
+  return true;
 }
 
 bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
@@ -42,8 +47,7 @@ bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
     Grant(false);  // Others may still wait for a writer that gave up.
     return true;
   }
-  return FinishWait(
-      readers_.Wait(&guard, {"SharedMutex, to read", this}, limit));
+  return FinishWait(readers_.Wait(&guard, {kToRead, this}, limit));
 }
 
 bool SharedMutex::FinishWait(WaitResult result) {
