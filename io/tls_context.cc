@@ -3,9 +3,6 @@
 //        with. New files make a new set, for connections to come.
 //  [TC2] load_mutex_ is held while files are read, mutex_ for a pointer or a
 //        map only. One thread at a time reads; others go on with the old set.
-//  [TC3] looking_ is true while a fiber looks at the files: it alone sets it to
-//        false. Nobody else looks meanwhile, and none but the caller that has
-//        started it waits.
 #include "flare/io/tls_context.h"
 
 #include <openssl/err.h>
@@ -15,20 +12,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <memory>
-#include <new>
 #include <tuple>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/string.h"
-#include "flare/fiber/blocking_region.h"
-#include "flare/fiber/event.h"
 #include "flare/fiber/long_task.h"
 #include "flare/fiber/runtime.h"
-#include "flare/fiber/task.h"
 #include "flare/io/tls_counters.h"
 #include "flare/io/tls_session.h"
 #include "flare/io/tls_text.h"
@@ -335,44 +327,6 @@ std::vector<std::string> PathsOf(const TlsClientOptions& options) {
   return {options.ca, options.crl, options.certificate, options.key};
 }
 
-// Whether this caller is the one that looks at the files now.
-bool ClaimLook(std::chrono::nanoseconds interval,
-               std::atomic<std::int64_t>* next_ns) {
-  if (interval.count() <= 0) return false;
-  // relaxed, both: a time; the files looked at have their own lock.
-  std::int64_t next = next_ns->load(std::memory_order_relaxed);
-  const std::int64_t now = NowNs();
-  return now >= next && next_ns->compare_exchange_strong(
-                            next, SaturatingAdd(now, ToNs(interval)),
-                            std::memory_order_relaxed);
-}
-
-// Longer than a look takes unless the file system hangs.
-constexpr std::int64_t kLookPatienceNs = 200 * kNsPerMs;
-
-// [TC3]
-template <class Context>
-void LookAtFiles(std::shared_ptr<Context> context, std::atomic<bool>* looking) {
-  if (!fiber::IsRuntimeRunning()) return context->CheckFiles();
-  auto done = std::make_shared<fiber::Event>();
-  // relaxed, all: the files looked at have their own lock.
-  if (looking->exchange(true, std::memory_order_relaxed)) return;
-  try {
-    fiber::Spawn([context = std::move(context), looking, done] {
-      try {
-        fiber::RunBlocking([&] { context->CheckFiles(); });
-      } catch (const std::bad_alloc&) {  // Somebody will look again.
-      }
-      looking->store(false, std::memory_order_relaxed);
-      done->Set();
-    });
-  } catch (const std::bad_alloc&) {
-    looking->store(false, std::memory_order_relaxed);
-    throw;
-  }
-  static_cast<void>(done->WaitUntil(SaturatingAdd(NowNs(), kLookPatienceNs)));
-}
-
 // A host without its port and brackets.
 std::string HostAlone(const std::string& host) {
   if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
@@ -437,6 +391,7 @@ TlsServerContext::TlsServerContext(const TlsServerOptions& options)
     : options_(options),
       handshake_count_(std::make_shared<std::atomic<std::size_t>>(0)),
       handshakes_(std::make_shared<Handshakes>(StepsAtOnce())),
+      reload_gate_(options.reload_interval),
       files_(PathsOf(options)) {}
 
 TlsServerContext::~TlsServerContext() = default;
@@ -476,9 +431,7 @@ void TlsServerContext::CheckFiles() {
 }
 
 std::shared_ptr<const TlsServerKeys> TlsServerContext::Current() {
-  if (ClaimLook(options_.reload_interval, &next_look_ns_)) {
-    LookAtFiles(shared_from_this(), &looking_);
-  }
+  reload_gate_.LookIfDue(this, &TlsServerContext::CheckFiles);
   const ScopedLock guard(mutex_);
   return keys_;
 }
@@ -523,7 +476,10 @@ std::unique_ptr<Transport> TlsServerContext::NewTransport() {
 
 TlsClientContext::TlsClientContext(const TlsClientOptions& options,
                                    const std::vector<std::string>& alpn)
-    : options_(options), alpn_(AlpnList(alpn)), files_(PathsOf(options)) {}
+    : options_(options),
+      alpn_(AlpnList(alpn)),
+      reload_gate_(options.reload_interval),
+      files_(PathsOf(options)) {}
 
 TlsClientContext::~TlsClientContext() {
   const ScopedLock guard(mutex_);
@@ -577,9 +533,7 @@ void TlsClientContext::CheckFiles() {
 }
 
 std::shared_ptr<const TlsClientKeys> TlsClientContext::Current() {
-  if (ClaimLook(options_.reload_interval, &next_look_ns_)) {
-    LookAtFiles(shared_from_this(), &looking_);
-  }
+  reload_gate_.LookIfDue(this, &TlsClientContext::CheckFiles);
   const ScopedLock guard(mutex_);
   return keys_;
 }

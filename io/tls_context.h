@@ -7,10 +7,9 @@
 //                                       peer, (*context)->NewTransport());
 //
 // Thread-safe. Files are looked at when a connection is made, at most once in
-// TlsServerOptions::reload_interval, and read if they have changed: by a fiber
-// of its own, if the runtime is running, for which the connection waits for
-// 200 ms at most. So while a read hangs, as from a network mount whose server
-// is gone, connections go on with the files read before.
+// TlsServerOptions::reload_interval, and read if they have changed. While that
+// hangs, as on a network mount whose server is gone, connections go on with the
+// files read before (reload_gate.h).
 #ifndef FLARE_IO_TLS_CONTEXT_H_
 #define FLARE_IO_TLS_CONTEXT_H_
 
@@ -27,6 +26,7 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/io/handshakes.h"
+#include "flare/io/reload_gate.h"
 #include "flare/io/tls_options.h"
 #include "flare/io/transport.h"
 
@@ -83,8 +83,7 @@ class TlsServerContext : public std::enable_shared_from_this<TlsServerContext> {
   const TlsServerOptions options_;
   const std::shared_ptr<std::atomic<std::size_t>> handshake_count_;
   const std::shared_ptr<Handshakes> handshakes_;
-  std::atomic<std::int64_t> next_look_ns_{0};
-  std::atomic<bool> looking_{false};
+  ReloadGate reload_gate_;
   ThreadMutex load_mutex_;  // Held while files are read.
   TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
   std::string complaint_ FLARE_GUARDED_BY(load_mutex_);
@@ -121,8 +120,7 @@ class TlsClientContext : public std::enable_shared_from_this<TlsClientContext> {
 
   const TlsClientOptions options_;
   const std::string alpn_;  // As it is sent.
-  std::atomic<std::int64_t> next_look_ns_{0};
-  std::atomic<bool> looking_{false};
+  ReloadGate reload_gate_;
   ThreadMutex load_mutex_;
   TlsFiles files_ FLARE_GUARDED_BY(load_mutex_);
   std::string complaint_ FLARE_GUARDED_BY(load_mutex_);

@@ -32,10 +32,10 @@
 
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
-#include "flare/base/reload_gate.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/io/reload_gate.h"
 #include "flare/io/tls_options.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/log_throttle.h"
@@ -93,7 +93,8 @@ struct AccessControlOptions {
 // HttpServerContext::caller.
 //
 // Thread-safe. May be used by several servers.
-class AccessControl final : public ServerInterceptor {
+class AccessControl final : public ServerInterceptor,
+                            public std::enable_shared_from_this<AccessControl> {
  public:
   // Reads the file, which blocks the thread. Fails if that can't be read, or
   // has a mistake: "access.json:3:14: who: ...".
@@ -114,13 +115,14 @@ class AccessControl final : public ServerInterceptor {
   std::string VersionOfFile() const;
   // *was_read: whether the file could be read, whatever is in it.
   Expected<Rules> ReadRules(bool* was_read) const;
-  void ReloadIfChanged() FLARE_EXCLUDES(lock_);
+  // Blocks the thread.
+  void CheckFile() FLARE_EXCLUDES(lock_);
   Rules rules() const FLARE_EXCLUDES(lock_);
   void Deny(int code, std::string reason, InterceptedCall* call);
 
   const AccessControlOptions options_;
-  ReloadGate reload_gate_;
-  std::string version_;  // For the holder of its turn.
+  io::ReloadGate reload_gate_;
+  std::string version_;  // For CheckFile().
   mutable Spinlock lock_;
   Rules rules_ FLARE_GUARDED_BY(lock_);
   rpc::LogThrottle denied_log_;

@@ -64,7 +64,7 @@ void AccessControl::Intercept(InterceptedCall& call, ServerNext& next) {
     identity = *std::move(found);
   }
   if (!options_.rules_file.empty()) {
-    ReloadIfChanged();
+    reload_gate_.LookIfDue(this, &AccessControl::CheckFile);
     const rpc::AccessCaller caller{.identity = identity,
                                    .certificate = credentials.peer_identity()};
     if (!rules()->Allows(caller, call.method())) {
@@ -123,9 +123,7 @@ Expected<AccessControl::Rules> AccessControl::ReadRules(bool* was_read) const {
   return Rules(std::make_shared<const rpc::AccessRules>(*std::move(rules)));
 }
 
-void AccessControl::ReloadIfChanged() {
-  const ReloadGate::Turn turn = reload_gate_.TryEnter();
-  if (!turn) return;
+void AccessControl::CheckFile() {
   std::string version = VersionOfFile();
   if (version == version_) return;
   bool was_read = false;

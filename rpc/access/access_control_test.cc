@@ -2,9 +2,12 @@
 // protocol.
 #include "flare/rpc/access_control.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,6 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/base/clock.h"
+#include "flare/io/fd.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/rpc_status.h"
@@ -281,6 +286,29 @@ TEST_F(AccessControlTest, RulesChangeWhileTheServerRuns) {
   EXPECT_EQ(Call("bob"), 0);
   Write(kRules);
   EXPECT_EQ(Call("alice"), 0);
+}
+
+// As on a network mount whose server is gone: here the file is a pipe that
+// nobody writes to, so reads wait.
+TEST_F(AccessControlTest, CallsDoNotWaitForAFileThatHangs) {
+  Serve({.authenticate = Authenticate,
+         .rules_file = file(),
+         .reload_interval = std::chrono::nanoseconds(1)});
+  Connect("flare");
+  EXPECT_EQ(Call("alice"), 0);
+  const std::string kept = file() + ".kept";
+  std::filesystem::rename(file(), kept);
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  const std::int64_t start_ns = NowNs();
+  for (int i = 0; i != 100; ++i) {
+    EXPECT_EQ(Call("alice"), 0);
+    EXPECT_EQ(Call("bob"), STATUS_PERMISSION_DENIED);
+  }
+  EXPECT_LT(NowNs() - start_ns, 5 * kNsPerSecond);
+  // Lets the read go on, which finds nothing of use.
+  const io::UniqueFd writer(::open(file().c_str(), O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(writer);
+  std::filesystem::rename(kept, file());
 }
 
 TEST_F(AccessControlTest, UnusableFilesAreErrors) {

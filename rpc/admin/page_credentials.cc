@@ -87,7 +87,7 @@ PageCredentials::Read(const std::string& file) {
 }
 
 bool PageCredentials::Allow(std::string_view authorization) {
-  ReloadIfChanged();
+  reload_gate_.LookIfDue(this, &PageCredentials::CheckFile);
   const auto [scheme, secret] = SplitCredentials(authorization);
   const io::SecretDigest shown = DigestOf(scheme, secret);
   bool found = false;
@@ -105,9 +105,7 @@ std::shared_ptr<const PageCredentials::Known> PageCredentials::known() const {
   return known_;
 }
 
-void PageCredentials::ReloadIfChanged() {
-  const ReloadGate::Turn turn = reload_gate_.TryEnter();
-  if (!turn) return;
+void PageCredentials::CheckFile() {
   // A file may have been half written at the last look.
   if (!complained_ && !seen_.Changed()) return;
   seen_.Note();

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "flare/base/expected.h"
-#include "flare/base/reload_gate.h"
 #include "flare/base/spinlock.h"
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
+#include "flare/io/reload_gate.h"
 #include "flare/io/secrets.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/http_handler.h"
@@ -26,7 +26,7 @@
 namespace flare::rpc {
 
 // Thread-safe.
-class PageCredentials {
+class PageCredentials : public std::enable_shared_from_this<PageCredentials> {
  public:
   // Reads the file, which blocks the thread. Fails if it can't be read, has a
   // line of another form, or has no credentials: "FILE:3: ...".
@@ -36,7 +36,8 @@ class PageCredentials {
 
   // Whether the value of a field Authorization is one of the credentials.
   // Checks the file for changes, at most once per interval. While the file has
-  // a mistake, the earlier credentials stay valid.
+  // a mistake, or hangs, the earlier credentials stay valid. Blocks the fiber
+  // (or thread) as ReloadGate does.
   bool Allow(std::string_view authorization);
 
   // The value of a field WWW-Authenticate: the schemes that the file has.
@@ -57,12 +58,13 @@ class PageCredentials {
 
   static Expected<std::shared_ptr<const Known>, flare::Status> Read(
       const std::string& file);
-  void ReloadIfChanged() FLARE_EXCLUDES(lock_);
+  // Blocks the thread.
+  void CheckFile() FLARE_EXCLUDES(lock_);
   std::shared_ptr<const Known> known() const FLARE_EXCLUDES(lock_);
 
   const std::string file_;
-  ReloadGate reload_gate_;
-  // For the holder of its turn.
+  io::ReloadGate reload_gate_;
+  // For CheckFile().
   io::TlsFiles seen_;
   bool complained_ = false;
   mutable Spinlock lock_;
