@@ -124,6 +124,10 @@ class ClientProtocol {
   // Any thread; doesn't block.
   virtual void Abandon(std::uint64_t /*correlation_id*/) {}
 
+  // Sends frames that were put off, as StreamOutput::SendLater() has asked for.
+  // Any thread; doesn't block.
+  virtual void SendDelayed() {}
+
   // Whether the protocol has streaming calls.
   virtual bool has_streams() const { return false; }
   // The peer has shown that its streams may share connections with other calls.

@@ -95,6 +95,9 @@ class StreamOutput {
   // Tells that something of the connection that waits, to be sent or to be
   // read, holds `after` bytes in place of `before`.
   virtual void CountHeld(std::size_t /*before*/, std::size_t /*after*/) {}
+  // For a client: ClientProtocol::SendDelayed() is called a second from now, if
+  // the connection is open then.
+  virtual void SendLater() {}
 
  protected:
   ~StreamOutput() = default;

@@ -20,7 +20,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -61,6 +63,10 @@ std::uint32_t FramesOf(std::size_t bytes) {
   constexpr std::size_t kMost = 256 << 10;
   return static_cast<std::uint32_t>(1 + std::min(bytes, kMost) / kFrame);
 }
+
+// When frames that a protocol has put off are sent, if nothing sends them
+// before: FloodGuard counts by the second.
+constexpr std::chrono::seconds kSendLaterAfter{1};
 
 // Why it is closed if the server takes no more calls on it.
 constexpr char kThrough[] = "the server ended it with its last reply";
@@ -153,6 +159,28 @@ bool ClientConnection::WriteSoon(Buffer&& bytes) {
     return false;
   }
   return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
+}
+
+// The timer is a user. Without memory the protocol asks again with its next
+// call or input.
+void ClientConnection::SendLater() {
+  struct Leave {
+    void operator()(ClientConnection* user) const { user->RemoveUser(); }
+  };
+  // relaxed, both: the protocol has a lock of its own.
+  if (sends_later_.exchange(true, std::memory_order_relaxed)) return;
+  AddUser();
+  std::unique_ptr<ClientConnection, Leave> user(this);
+  try {
+    fiber::SetDetachedTimer(std::chrono::steady_clock::now() + kSendLaterAfter,
+                            [user = std::move(user)] {
+                              user->sends_later_.store(
+                                  false, std::memory_order_relaxed);
+                              user->protocol_->SendDelayed();
+                            });
+  } catch (const std::bad_alloc&) {
+    sends_later_.store(false, std::memory_order_relaxed);
+  }
 }
 
 void ClientConnection::OnConnected() {

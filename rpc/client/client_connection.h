@@ -219,6 +219,7 @@ class ClientConnection final : public io::StreamHandler,
   // StreamOutput.
   bool WriteSoon(Buffer&& bytes) override;
   void Abort(const flare::Status& why) override { Close(why); }
+  void SendLater() override;
   void HoldInput() override { hold_.Hold(); }
   void ReleaseInput() override { hold_.Release(stream_.Get()); }
 
@@ -262,6 +263,7 @@ class ClientConnection final : public io::StreamHandler,
 
   std::chrono::milliseconds connect_timeout_{0};
   InputHold hold_;
+  std::atomic<bool> sends_later_{false};  // SendLater() has set a timer.
   // Frames written in a row while OutputIsFull().
   std::atomic<std::uint32_t> frames_while_full_{0};
   std::int64_t asked_at_ns_ = 0;  // By KeepAlive(); 0: nothing is owed.

@@ -9,6 +9,7 @@
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/rpc_channel.h"
@@ -95,6 +96,33 @@ TEST_F(ClientGrpcTest, ManyCancelledCallsLeaveTheOthersAlone) {
   go.Set();
   EXPECT_EQ(kept.Await(), STATUS_SUCCESS) << kept.controller.ErrorText();
   StopServer();  // Before `go` is gone.
+}
+
+// More than may be reset in a second, and no other calls whose frames the rest
+// could go with.
+TEST_F(ClientGrpcTest, TheServerHearsOfManyCancelledCallsInTime) {
+  constexpr int kCalls = 1200;
+  std::atomic<int> begun{0};
+  service().on_call = [&](TestCall call) {
+    ++begun;
+    fiber::Event never;
+    static_cast<void>(never.Wait(call.controller->GetStopToken()));
+    FlexibleService::Echo(call);
+  };
+  RpcChannel::Options options;
+  options.max_connections_per_server = 1;
+  RpcChannel channel("grpc://" + endpoint().ToString(), options);
+  std::vector<std::unique_ptr<TestedCall>> calls;
+  for (int i = 0; i != kCalls; ++i) {
+    calls.push_back(std::make_unique<TestedCall>());
+    calls.back()->controller.SetTimeout(std::chrono::seconds(600));
+    calls.back()->Start(&channel);
+  }
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return begun == kCalls; }));
+  for (auto& call : calls) call->controller.StartCancel();
+  for (auto& call : calls) EXPECT_EQ(call->Await(), STATUS_FAILED);
+  EXPECT_TRUE(fiber::testing::Eventually(
+      [&] { return server().statistics().calls_running == 0; }));
 }
 
 TEST_F(ClientGrpcTest, TheServerHearsOfACancelledCall) {

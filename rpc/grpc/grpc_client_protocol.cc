@@ -146,6 +146,7 @@ class GrpcClientProtocol final : public ClientProtocol {
   void Abandon(std::uint64_t correlation_id) override {
     session_->Abandon(correlation_id);
   }
+  void SendDelayed() override { session_->SendDelayed(); }
   bool has_streams() const override { return true; }
   bool streams_can_share() const override { return true; }
   bool HasOpenStreams() const override { return session_->HasCalls(); }

@@ -145,6 +145,7 @@ class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
     return true;
   }
   void Abort(const flare::Status&) override { ADD_FAILURE(); }
+  void SendLater() override { ++asked_to_send_later; }
   void HoldInput() override {}
   void ReleaseInput() override {}
 
@@ -218,6 +219,7 @@ class GrpcClientProtocolTest : public testing::Test, public StreamOutput {
 
   bool server_ok = true;
   bool broken = false;
+  int asked_to_send_later = 0;
   std::string error;
   Buffer sent;
   std::vector<Got> got;
@@ -512,6 +514,7 @@ TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
   const auto first = resets();
   EXPECT_GE(first, 500);
   EXPECT_LT(first, 900);
+  EXPECT_GT(asked_to_send_later, 0);
   // Late replies are dropped, and their streams end.
   ServerStream* const late = stream(kCalls - 1);
   server->Head(late);
@@ -540,6 +543,34 @@ TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
   Exchange();
   EXPECT_EQ(resets(), 900);
   EXPECT_TRUE(server_ok);
+}
+
+TEST_F(GrpcClientProtocolTest, DelayedResetsNeedNoOtherCall) {
+  constexpr std::uint64_t kCalls = 1100;
+  for (std::uint64_t id = 1; id <= kCalls; ++id) {
+    ASSERT_TRUE(Send(id, "a", [](OutboundRequest* request) {
+                  request->timeout_ms = 5000;
+                }).ok());
+  }
+  Exchange();
+  for (std::uint64_t id = 1; id <= kCalls; ++id) protocol->Abandon(id);
+  Exchange();
+  const auto left = [this] {
+    return std::count_if(server->streams.begin(), server->streams.end(),
+                         [](const auto& s) { return !s->closed; });
+  };
+  // As long as some are left it asks to be called again.
+  for (int seconds = 0; left() != 0; ++seconds) {
+    ASSERT_LT(seconds, 4);
+    EXPECT_GT(std::exchange(asked_to_send_later, 0), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+    protocol->SendDelayed();
+    Exchange();
+  }
+  EXPECT_EQ(asked_to_send_later, 0);
+  EXPECT_TRUE(server_ok);
+  protocol->OnClosed(flare::Status(STATUS_IO_ERROR));
+  protocol->SendDelayed();
 }
 
 TEST_F(GrpcClientProtocolTest, AResetIsAFailure) {

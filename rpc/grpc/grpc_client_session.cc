@@ -294,6 +294,19 @@ void GrpcClientSession::ResetUnwanted() {
     session_.SendReset(stream, Http2Error::kCancel);
   }
   unwanted_.erase(unwanted_.begin(), next);
+  if (!unwanted_.empty()) output_->SendLater();
+}
+
+void GrpcClientSession::SendDelayed() {
+  std::vector<Credit> credits;
+  {
+    ScopedLock guard(lock_);
+    if (closed_) return;
+    ResetUnwanted();
+    static_cast<void>(Flush());
+    credits = TakeCredits();
+  }
+  TellCredits(credits);
 }
 
 GrpcClientSession::Call* GrpcClientSession::StreamBegin(

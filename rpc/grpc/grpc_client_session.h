@@ -94,6 +94,8 @@ class GrpcClientSession final : private Http2Handler {
   void Ping();
   // Nobody waits for that reply any more.
   void Abandon(std::uint64_t correlation_id);
+  // Resets abandoned calls for which it was too early before.
+  void SendDelayed();
 
   // A stream's call. Null: the server takes no more of them.
   struct StreamHead {
@@ -202,7 +204,8 @@ class GrpcClientSession final : private Http2Handler {
   const Call* writing_ FLARE_GUARDED_BY(lock_) = nullptr;  // In StreamSend().
   // Streams that the server has answered before it had all of the request.
   std::vector<std::int32_t> answered_ FLARE_GUARDED_BY(lock_);
-  // Calls that nobody waits for, to be reset when the guard admits that.
+  // Calls that nobody waits for, to be reset when the guard admits that: with
+  // the next call or input, or by SendDelayed().
   std::vector<std::int32_t> unwanted_ FLARE_GUARDED_BY(lock_);
   FloodGuard resets_ FLARE_GUARDED_BY(lock_);
   // Fields of Open(), kept for their memory.
