@@ -1,5 +1,8 @@
 #include "flare/rpc/tracing/otlp_exporter.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -11,12 +14,33 @@
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
-#include "rpc/tracing/otlp.flare.pb.h"
+#include "rpc/tracing/otlp.pb.h"
 
 namespace flare {
 namespace {
 
-namespace otlp = opentelemetry::proto::collector::trace::v1;
+// The collector's method, which is called by its full name. In a pool of its
+// own: in the common one a name may be only once, and a program may have
+// OpenTelemetry's generated code as well.
+const google::protobuf::MethodDescriptor* ExportMethod() {
+  static const auto* const method = [] {
+    google::protobuf::FileDescriptorProto file;
+    file.set_name("trace_service.proto");
+    file.set_package("opentelemetry.proto.collector.trace.v1");
+    file.add_message_type()->set_name("Message");  // Never looked at.
+    google::protobuf::ServiceDescriptorProto* const service =
+        file.add_service();
+    service->set_name("TraceService");
+    google::protobuf::MethodDescriptorProto* const added =
+        service->add_method();
+    added->set_name("Export");
+    added->set_input_type("Message");
+    added->set_output_type("Message");
+    auto* const pool = new google::protobuf::DescriptorPool;  // For ever.
+    return pool->BuildFile(file)->service(0)->method(0);
+  }();
+  return method;
+}
 
 // Big-endian.
 void AppendBytes(std::uint64_t id, std::string* bytes) {
@@ -139,10 +163,13 @@ class OtlpExporter final : public SpanExporter {
                 std::chrono::steady_clock::time_point deadline) override {
     RpcClientController controller;
     controller.SetTimeout(deadline);
-    const auto reply =
-        otlp::TraceService_SyncStub(&channel_).Export(Pack(spans), &controller);
-    if (!reply) return reply.error();
-    const auto& partial = reply->partial_success();
+    const otlp::ExportTraceServiceRequest request = Pack(spans);
+    otlp::ExportTraceServiceResponse reply;
+    channel_.CallMethod(ExportMethod(), &controller, &request, &reply, nullptr);
+    if (controller.Failed()) {
+      return Status(controller.ErrorCode(), controller.ErrorText());
+    }
+    const auto& partial = reply.partial_success();
     if (partial.rejected_spans() == 0) return {};
     return Status(rpc::STATUS_FAILED,
                   "the collector rejects " +

@@ -19,15 +19,16 @@
 #include "flare/rpc/testing/server_fixture.h"
 #include "flare/rpc/tracing/tracing.h"
 #include "gtest/gtest.h"
-#include "rpc/tracing/otlp.flare.pb.h"
+#include "rpc/testing/otlp_collector.flare.pb.h"
+#include "rpc/tracing/otlp.pb.h"
 
 namespace flare::rpc::testing {
 namespace {
 
-namespace otlp = opentelemetry::proto::collector::trace::v1;
+namespace collector = opentelemetry::proto::collector::trace::v1;
 using fiber::testing::Eventually;
 
-class Collector : public otlp::SyncTraceService {
+class Collector : public collector::SyncTraceService {
  public:
   void Export(const otlp::ExportTraceServiceRequest& request,
               otlp::ExportTraceServiceResponse* response,
