@@ -32,6 +32,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <new>
@@ -40,6 +41,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/long_task.h"
+#include "flare/rpc/server/reply_turn_event.h"
 #include "flare/rpc/stream/call_stream.h"
 
 namespace flare::rpc {
@@ -55,6 +57,9 @@ constexpr std::uint64_t kWork = kCalls | kStreams;
 // At most this many calls are started together, which bounds the calls that one
 // read can pile up before the limits are looked at.
 constexpr std::size_t kBatch = 64;
+
+// How long a call waits for the replies before its own to be made, at most.
+constexpr std::chrono::seconds kMaxTurnDelay(1);
 
 io::StreamConnection::Options StreamOptions(const ServerState& state) {
   const Limits& limits = state.protocols().limits();
@@ -170,7 +175,7 @@ void CallConnection::SocketClosed() {
   if ((before & kWork) == 0) delete this;
 }
 
-const Method* CallConnection::FindMethod(std::string_view name) {
+const Method* CallConnection::FindByName(std::string_view name) {
   // relaxed: methods are constant since before the connection was accepted.
   const Method* const last = last_method_.load(std::memory_order_relaxed);
   if (last != nullptr && last->name() == name) return last;
@@ -183,10 +188,7 @@ const Method* CallConnection::FindMethod(std::string_view name) {
 
 MethodKind CallConnection::KindOfMethod(std::string_view name,
                                         bool short_service) {
-  const Method* method = FindMethod(name);
-  if (method == nullptr && short_service) {
-    method = state_->methods.FindByShortName(name);
-  }
+  const Method* const method = FindMethod(name, short_service);
   if (method == nullptr) return MethodKind::kUnknown;
   if (method->descriptor->client_streaming()) return MethodKind::kStreaming;
   return method->streaming() ? MethodKind::kReplyStreaming : MethodKind::kUnary;
@@ -270,6 +272,24 @@ bool CallConnection::WaitForRoom() {
     }
   }
   return true;
+}
+
+// Where many have replies ready they are made in the order in which they leave,
+// if there is one: those made before their turn would only lie there.
+bool CallConnection::WaitForTurn(ServerProtocol* protocol,
+                                 const ReplyTicket& ticket, bool patient) {
+  state_->CloseGreedy();  // Before others make theirs.
+  if (!WaitForRoom()) return false;
+  while (MuchHeld()) {
+    ReplyTurnEvent turn;
+    if (protocol->AskToReply(ticket, &turn) != ReplyTurn::kLater) break;
+    if (!patient && !turn.WaitFor(kMaxTurnDelay) &&
+        protocol->StopWaitingToReply(ticket)) {
+      break;
+    }
+    turn.Wait();
+  }
+  return WaitForRoom();
 }
 
 void CallConnection::NoteMalformed(const std::string& why) {

@@ -48,7 +48,16 @@ class CallConnection : public ServedConnection, protected ReplySink {
   const PeerIdentity* peer_identity() const { return stream_->peer_identity(); }
 
   // The method of that name; null if the server doesn't have it.
-  const Method* FindMethod(std::string_view name);
+  // `short_service`: see RequestHead.
+  const Method* FindMethod(std::string_view name, bool short_service) {
+    const Method* const method = FindByName(name);
+    if (method != nullptr || !short_service) [[likely]]
+      return method;
+    return state_->methods.FindByShortName(name);
+  }
+  const Method* FindMethod(const RequestHead& head) {
+    return FindMethod(head.method, head.short_service);
+  }
 
   // True: another reply may be made, as little output waits for the peer, and
   // few replies for an earlier one.
@@ -62,7 +71,13 @@ class CallConnection : public ServedConnection, protected ReplySink {
   // until there is less. A peer that takes none for long is given up: the
   // connection is closed. False: it is.
   bool WaitForRoom();
-  // For how long that may be.
+  // Before a reply to `ticket` is made: WaitForRoom(), and while much is held
+  // for earlier replies, waits for its turn; unless it is `patient`, for a
+  // second at most, as they may depend on the caller's fiber: on its locks, or
+  // its next step. False: the connection is closed.
+  bool WaitForTurn(ServerProtocol* protocol, const ReplyTicket& ticket,
+                   bool patient);
+  // For how long WaitForRoom() bears with a peer that takes nothing.
   std::chrono::nanoseconds output_timeout() const {
     return std::clamp<std::chrono::nanoseconds>(
         state_->options().output_timeout, std::chrono::milliseconds(1),
@@ -195,6 +210,7 @@ class CallConnection : public ServedConnection, protected ReplySink {
   static constexpr std::uint64_t kCall = 1;
   static constexpr std::uint64_t kStream = std::uint64_t{1} << 40;
 
+  const Method* FindByName(std::string_view name);
   template <std::uint64_t kUnit>
   void WorkFinished();
   [[gnu::noinline]] void EndPause();

@@ -1,8 +1,8 @@
 /* A call whose context somebody watches: ExecutionContext::stop_token() with
- * ServerCall::OnWatched() and CallWatch::Begin(), WatchedCalls::StopAll(),
- * ServerCall::Run() with Finish(), and the timer of the deadline. The letters in
- * brackets are the rules at the top of call_watch.cc, server_call.cc and
- * execution_context.cc.
+ * ServerCall::OnWatched(), CallCompletion::Watch() and CallWatch::Begin(),
+ * WatchedCalls::StopAll(), ServerCall::Run() with Finish(), and the timer of the
+ * deadline. The letters in brackets are the rules at the top of call_watch.cc,
+ * call_completion.cc and execution_context.cc.
  *
  * There are two watchers, of which the first makes the watch, one who stops the
  * calls of the connection, the end of the call, behind which the connection may
@@ -15,7 +15,7 @@
  * if the connection's calls were stopped before that end.
  *
  * Memory is sequentially consistent here; in the code all that is shared is
- * guarded by locks, except progress_, whose changes release and acquire.
+ * guarded by locks, except CallCompletion's word, whose changes release and acquire.
  *
  * Broken variants, each of which must fail:
  *   -DBROKEN_NO_CLAIM    a watch begins though the end has been claimed [CE1]
@@ -26,10 +26,10 @@
  *   -DBROKEN_TWICE       a stop is requested without a look at the cause [EC3]
  */
 bool context_lock, list_lock;
-bool ended, watched;          /* bits of progress_ */
+bool ended, watched;          /* bits of CallCompletion's word */
 bool owned = true;            /* the context's owner */
 bool made;                    /* the stop state */
-bool watch;                   /* ServerCall::watch_: the watch lives */
+bool watch;                   /* CallContext::watch_: it lives */
 bool listed;                  /* the watch is in the list */
 bool armed;                   /* its timer */
 bool cause_of_all;            /* WatchedCalls::cause_ */

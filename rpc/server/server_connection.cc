@@ -412,10 +412,6 @@ bool ServerConnection::AnnounceEnd(std::int64_t active_since_ns) {
   return lingers;
 }
 
-std::vector<AbandonedCall> ServerConnection::RunningCalls(ServerState* state) {
-  return ServerCall::Running(state);
-}
-
 std::string_view ServerConnection::NameOf(
     const ServerProtocol* protocol) const {
   for (const auto& mine : protocols_) {

@@ -36,10 +36,6 @@ class ServerConnection final : public CallConnection {
   static void Serve(const RefPtr<ServerState>& state, io::UniqueFd fd,
                     const Endpoint& peer, std::size_t group);
 
-  // The calls of all connections of a server, closed ones included: see
-  // ServerCall::Running().
-  static std::vector<AbandonedCall> RunningCalls(ServerState* state);
-
   // --- ServedConnection ---
 
   bool StandsStill(std::int64_t since_ns) const override;

@@ -52,6 +52,7 @@
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server/running_calls.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/server/server_state.h"
 #include "flare/rpc/serving/http_interception.h"
@@ -298,7 +299,7 @@ class Server::Running final : public rpc::RunningServer {
   void Cut(std::vector<AbandonedCall>* abandoned) {
     std::string examples = ".";
     try {
-      *abandoned = rpc::ServerConnection::RunningCalls(state_.Get());
+      *abandoned = rpc::RunningCalls(state_.Get());
       examples = Examples(*abandoned);
     } catch (const std::bad_alloc&) {  // Then there is no list.
     }
@@ -514,6 +515,7 @@ bool Server::Start() {
   }
   const auto services = state_->methods.Services();
   for (const auto& listener : listeners_) listener->OnStart(services);
+  rpc::ShowCallsOfFibers();
   auto running = Running::Start(address_, std::move(sockets_), options, state_);
   if (!running) {
     admin_.reset();

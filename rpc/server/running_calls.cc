@@ -1,6 +1,7 @@
-// Calls as others see them: in lists of fibers, and in the list of those that a
-// server abandons. They may end meanwhile, as may their connections. So nothing
+// Calls may end while they are looked at, as may their connections. So nothing
 // of them is touched: copies are looked at, which ReadOwnMemory() makes.
+#include "flare/rpc/server/running_calls.h"
+
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,20 +12,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "flare/base/backtrace.h"
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
-#include "flare/base/intrusive_list.h"
-#include "flare/base/ref_ptr.h"
-#include "flare/base/thread_annotations.h"
-#include "flare/base/thread_mutex.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/rpc/server/call_connection.h"
 #include "flare/rpc/server/server_call.h"
-#include "flare/rpc/server/server_state.h"
-#include "flare/rpc/stream/call_stream.h"
 
 namespace flare::rpc {
 namespace {
@@ -50,34 +44,11 @@ class CopyOf {
   const bool whole_;
 };
 
-// All calls of the process, those in their pool included. The pool makes and
-// destroys some only when the number of calls under way grows and shrinks.
-class AllCalls {
- public:
-  static AllCalls& Instance() {
-    // Never destroyed: threads give calls back at their ends.
-    static AllCalls& all = *new AllCalls();
-    return all;
-  }
-
-  void Add(ServerCall* call) {
-    ScopedLock guard(mutex_);
-    calls_.PushBack(call);
-  }
-  void Remove(ServerCall* call) {
-    ScopedLock guard(mutex_);
-    calls_.Remove(call);
-  }
-  std::vector<const ServerCall*> Get() {
-    std::vector<const ServerCall*> calls;
-    ScopedLock guard(mutex_);
-    for (const ServerCall& call : calls_) calls.push_back(&call);
-    return calls;
-  }
-
- private:
-  ThreadMutex mutex_;
-  IntrusiveList<ServerCall> calls_ FLARE_GUARDED_BY(mutex_);
+struct Glimpse {
+  AbandonedCall call;
+  const CallConnection* connection;
+  const ServerProtocol* protocol;
+  bool counts;  // As running.
 };
 
 // Empty for paths, which are elsewhere in memory.
@@ -87,59 +58,47 @@ Endpoint AddressOf(const CopyOf<Endpoint>& copy) {
   return family == AF_INET || family == AF_INET6 ? *copy : Endpoint();
 }
 
-}  // namespace
-
-struct ServerCall::Glimpse {
-  AbandonedCall call;
-  const CallConnection* connection;
-  const ServerProtocol* protocol;
-  bool counts;  // As running.
-};
-
-ServerCall::ServerCall() {
-  run = &ServerCall::RunTask;
-  fiber::ExecutionContext::SetDescriber(&ServerCall::Describe);
-  AllCalls::Instance().Add(this);
+std::optional<ServerCall::Sight> SightOf(const ServerCall* call) {
+  const CopyOf<ServerCall> copy(call);
+  return copy ? copy->sight() : std::nullopt;
 }
 
-ServerCall::~ServerCall() { AllCalls::Instance().Remove(this); }
-
 // Nothing of a call that isn't under way.
-std::optional<ServerCall::Glimpse> ServerCall::Look(const ServerCall* call) {
-  const CopyOf<ServerCall> copy(call);
-  if (!copy || copy->run != &ServerCall::RunTask ||
-      copy->connection_ == nullptr) {
-    return std::nullopt;
-  }
+std::optional<Glimpse> Look(const ServerCall* call) {
+  const auto sight = SightOf(call);
+  if (!sight) return std::nullopt;
   Glimpse seen;
-  seen.connection = copy->connection_;
-  seen.protocol = copy->protocol_;
-  seen.counts = copy->place_ != Place::kNone;
-  const std::int64_t received_ns = copy->controller_.received_ns_;
-  seen.call.age = std::chrono::nanoseconds(NowNs() - received_ns);
-  const CopyOf peer(copy->controller_.remote_peer_);
-  if (copy->method_ != nullptr) {
-    const CopyOf name(&copy->method_->full_name);
+  seen.connection = sight->connection;
+  seen.protocol = sight->protocol;
+  seen.counts = sight->counts;
+  seen.call.age = std::chrono::nanoseconds(NowNs() - sight->received_ns);
+  const CopyOf peer(sight->peer);
+  if (sight->method != nullptr) {
+    const CopyOf name(&sight->method->full_name);
     if (!name) return std::nullopt;
     std::string& text = seen.call.method;
     text.resize(std::min(name->size(), kMaxNameShown));
     text.resize(ReadOwnMemory(name->data(), text.data(), text.size()));
   }
   // It is still the same, and so is its connection, which has the address.
-  const CopyOf again(&call->controller_.received_ns_);
-  if (!again || *again != received_ns || received_ns == 0) return std::nullopt;
+  const auto again = SightOf(call);
+  if (!again || again->received_ns != sight->received_ns) return std::nullopt;
   seen.call.peer = AddressOf(peer);
   return seen;
 }
 
-std::string ServerCall::Describe(const Owner* owner) {
+std::string Describe(const fiber::ExecutionContext::Owner* owner) {
   const auto seen = Look(static_cast<const ServerCall*>(owner));
   return seen ? seen->call.ToString() : "";
 }
 
-std::vector<AbandonedCall> ServerCall::Running(ServerState* state) {
+}  // namespace
+
+void ShowCallsOfFibers() { fiber::ExecutionContext::SetDescriber(&Describe); }
+
+std::vector<AbandonedCall> RunningCalls(ServerState* state) {
   std::vector<Glimpse> all;
-  for (const ServerCall* call : AllCalls::Instance().Get()) {
+  for (const ServerCall* call : ServerCall::All()) {
     std::optional<Glimpse> seen = Look(call);
     if (!seen || !seen->counts) continue;
     const CopyOf its(seen->connection);
