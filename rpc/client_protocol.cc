@@ -14,6 +14,7 @@ void InboundResponse::Clear() {
   is_notice = false;
   unreadable = false;
   oversized = false;
+  unprocessed = false;
   body.Clear();
   attachment.Clear();
   metadata.reset();

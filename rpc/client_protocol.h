@@ -57,6 +57,9 @@ struct InboundResponse {
   bool unreadable = false;
   // It is unreadable for the client's limit alone: the server has answered.
   bool oversized = false;
+  // The server has told that it didn't look at the request, which another
+  // connection may serve. `status` is a failure.
+  bool unprocessed = false;
   Buffer body;  // as received; a message only if status is 0, or
                 // ProtocolTraits::failures_have_messages
   Buffer attachment;

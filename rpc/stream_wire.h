@@ -73,6 +73,9 @@ class StreamReceiver : public RefCounted<StreamReceiver> {
   virtual void OnReset(const flare::Status& why) = 0;
   // ... as the next message is larger than this side takes.
   virtual void OnTooLarge(const flare::Status& why) { OnReset(why); }
+  // For a client: the server didn't look at the call. True: it begins again on
+  // another wire. False: it ends, as OnEnd() or OnReset() is to tell.
+  virtual bool OnUnprocessed() { return false; }
   // For a server: the call isn't served, and nothing of the connection is used
   // any more.
   virtual void Drop() = 0;
@@ -157,6 +160,9 @@ class StreamWire {
   // For a client: Begin() sends nothing, and neither does the end of a call
   // that has sent no message. So the server knows of none until then.
   virtual bool begins_silently() const { return false; }
+  // For a client with credits: the receiver may learn of OnUnprocessed(), and
+  // the call may begin again on another wire of the kind.
+  virtual bool may_be_unprocessed() const { return false; }
   // For a client with credits, behind Begin(): the bytes that the server takes
   // before it grants more.
   virtual std::size_t send_window() const { return StreamWindow::kInitial; }

@@ -114,7 +114,7 @@ void ClientCall::Run(const Arguments& arguments) {
   for (;;) {
     call->StartAttempt();
     call->WaitForEnd();
-    if (call->FinishAttempt()) {
+    if (call->FinishAttempt(arguments.request)) {
       if (arguments.chosen != nullptr) [[unlikely]]
         *arguments.chosen = call->choice_.peer;
       return call->End();
@@ -147,7 +147,7 @@ void ClientCall::RunTask(fiber::Task* task) {
 }
 
 void ClientCall::GoOn() {
-  if (FinishAttempt()) return End();
+  if (FinishAttempt(nullptr)) return End();
   StartAttempt();
   if (LetGo()) fiber::Submit(this);  // Others have their turn, as in Run.
 }
@@ -181,6 +181,7 @@ void ClientCall::Begin(const Arguments& arguments,
   attempts_left_ = static_cast<std::uint16_t>(
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
+  was_unprocessed_ = false;
   choice_ = Route::Choice();
   choice_.peer = arguments.after;
   route_ = arguments.route;
@@ -233,6 +234,7 @@ void ClientCall::StartAttempt() {
   --attempts_left_;
   kept_ = false;
   turned_away_ = false;
+  unprocessed_ = false;
   id_ = 0;
   if (failure_.ok()) {
     SendOrFail();
@@ -260,7 +262,7 @@ flare::Status ClientCall::TryToSerialize(
 }
 
 // True: the call is over. False: begin another attempt.
-bool ClientCall::FinishAttempt() {
+bool ClientCall::FinishAttempt(const google::protobuf::Message* request) {
   // A timer that has taken the call is at its end already [CA4].
   if (timer_armed_ && outcome_ != Outcome::kTimer) fiber::CancelTimer(this);
   timer_armed_ = false;
@@ -282,7 +284,7 @@ bool ClientCall::FinishAttempt() {
     // [CA5]
     std::exchange(connection_, nullptr)->Release(outcome_ == Outcome::kReply);
   }
-  if (!DecideRetry()) return true;
+  if (!DecideRetry(request)) return true;
   controller_->ClearOutcome();
   // The message that may have come with the failure.
   if (outcome_ == Outcome::kReply && !controller_->accept_raw_response_) {
@@ -295,7 +297,8 @@ bool ClientCall::FinishAttempt() {
 // Tells the load balancer and the health watch of the server. A deadline before
 // which nothing could be sent says nothing of an established connection; nor
 // does one that the caller doesn't know, of an attempt (policy_call.h); nor a
-// call for which the channel had no credential, and which wasn't sent.
+// call for which the channel had no credential, and which wasn't sent; nor one
+// that a server which stops has left to others.
 void ClientCall::EndCounted() {
   const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
   const std::int64_t began_ns =
@@ -304,9 +307,9 @@ void ClientCall::EndCounted() {
       outcome_ == Outcome::kReply && received_ns_ != 0 ? received_ns_ : NowNs();
   const bool refused_here = outcome_ == Outcome::kFailed &&
                             controller_->error_code_ == STATUS_UNAUTHENTICATED;
-  Route::End(
-      &choice_, controller_->error_code_, EndingOf(sent_ns != 0),
-      refused_here ? -1 : std::max<std::int64_t>(0, ended_ns - began_ns));
+  const bool tells = !refused_here && !unprocessed_;
+  Route::End(&choice_, controller_->error_code_, EndingOf(sent_ns != 0),
+             tells ? std::max<std::int64_t>(0, ended_ns - began_ns) : -1);
 }
 
 Route::Ending ClientCall::EndingOf(bool sent) const {
@@ -332,7 +335,22 @@ void ClientCall::AbandonRequest() {
   connection_->CloseIfThrough();
 }
 
-bool ClientCall::DecideRetry() {
+// The request of an attempt that the server didn't look at, which is none then.
+// Once: a server may refuse for long. False: it is gone, as the caller may be.
+bool ClientCall::RestoreUnprocessed(const google::protobuf::Message* request) {
+  if (was_unprocessed_ || NowNs() >= deadline_ns_) return false;
+  was_unprocessed_ = true;
+  if (parts_sent_) {
+    if (done_ != nullptr || !TryToSerialize(request).ok()) return false;
+    parts_sent_ = false;
+  }
+  if (!route_kept_) KeepRoute();
+  return true;
+}
+
+bool ClientCall::DecideRetry(const google::protobuf::Message* request) {
+  if (unprocessed_ && RestoreUnprocessed(request)) [[unlikely]]
+    ++attempts_left_;
   if (!route_kept_ || IsFinal(controller_->error_code_, route_->traits()) ||
       NowNs() >= deadline_ns_) {
     return false;

@@ -98,9 +98,10 @@ class ClientCall final : private CancelTarget,
   [[gnu::noinline]] flare::Status AddCredentials();
 
   // One attempt; between the two calls that block are in WaitForEnd().
-  // FinishAttempt returns whether that was the last one.
+  // FinishAttempt returns whether that was the last one. `request` is the
+  // caller's, as long as the caller blocks; else null.
   void StartAttempt();
-  [[nodiscard]] bool FinishAttempt();
+  [[nodiscard]] bool FinishAttempt(const google::protobuf::Message* request);
   bool WaitsForReady() const;
   [[gnu::cold, gnu::noinline]] void AbandonRequest();
   [[gnu::noinline]] void EndCounted();
@@ -137,7 +138,9 @@ class ClientCall final : private CancelTarget,
   flare::Status ReadAttachment();
   flare::Status ReadBody();
   flare::Status DecompressPart(CompressionAlgorithm algorithm, Buffer* part);
-  [[nodiscard]] bool DecideRetry();
+  [[nodiscard]] bool DecideRetry(const google::protobuf::Message* request);
+  [[nodiscard, gnu::cold, gnu::noinline]] bool RestoreUnprocessed(
+      const google::protobuf::Message* request);
   [[nodiscard, gnu::cold, gnu::noinline]] bool UseFailOver(int code);
   [[gnu::cold, gnu::noinline]] void KeepParts();
   [[gnu::cold, gnu::noinline]] void TakeBack(OutboundRequest* request);
@@ -165,6 +168,9 @@ class ClientCall final : private CancelTarget,
   // connection isn't established, and another one may be needed.
   bool kept_ : 1 = false;
   bool turned_away_ : 1 = false;  // See TakeBack().
+  // InboundResponse::unprocessed of the attempt's reply, and of an earlier one.
+  bool unprocessed_ : 1 = false;
+  bool was_unprocessed_ : 1 = false;
   // The reply with which the call fails can't be read.
   bool unreadable_ : 1 = false;
   // ... because of a limit of this client alone. Set with unreadable_.

@@ -186,6 +186,7 @@ flare::Status ClientCall::ReadFailure() {
   const InboundResponse& reply = *inbound_;
   unreadable_ = reply.unreadable;
   oversized_ = reply.oversized;
+  unprocessed_ = reply.unprocessed;
   if (connection_->protocol().traits().failures_have_messages) {
     if (!reply.attachment.empty()) (void)ReadAttachment();
     if (!reply.body.empty()) (void)ReadBody();

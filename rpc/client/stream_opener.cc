@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/function.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/fiber/task.h"
 #include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/context_stop.h"
@@ -76,6 +80,71 @@ void EndCounted(Route::Choice* choice, const CallStream::Ending& ending,
 // Connections on which a call tries to begin, while they turn out to be ended.
 constexpr int kMaxTries = 3;
 
+// Gives back the connection, and the choice of its server.
+Function<void(const CallStream::Ending&)> ReleaseOf(
+    ClientConnection* connection, const Route::Choice& choice,
+    std::int64_t began_ns) {
+  return [connection, choice, began_ns](const CallStream::Ending& ending) {
+    Route::Choice counted = choice;
+    if (counted.counted()) {
+      EndCounted(&counted, ending, connection->close_reason(), began_ns);
+    }
+    connection->CloseIfThrough();
+    connection->Release(/*clean=*/false);
+  };
+}
+
+flare::Status TakesNoCalls() {
+  return flare::Status(STATUS_OUT_OF_SERVICE,
+                       "the server takes no further calls on this connection");
+}
+
+// Begins a call again that its server didn't look at. The caller's objects may
+// be gone.
+struct SecondBegin {
+  RefPtr<Route> route;
+  std::string method;
+  bool client_streams = false;
+  Metadata metadata;
+  std::int64_t deadline_ns = 0;
+  std::optional<std::uint64_t> balancing_key;
+  Route::Choice choice;  // Made before; the next server follows it.
+
+  void Run(CallStream* stream) {
+    const std::uint64_t* const key = balancing_key ? &*balancing_key : nullptr;
+    for (int i = 0; i != kMaxTries; ++i) {
+      choice.table = nullptr;
+      choice.probe = 0;
+      auto acquired = route->AcquireForStream(deadline_ns, key, &choice);
+      if (!acquired) return stream->Fail(acquired.error());
+      if (BeginOn(*acquired, stream)) return;
+    }
+    stream->Fail(TakesNoCalls());
+  }
+
+  // Takes over the caller's use of the connection. True: no other is needed.
+  bool BeginOn(ClientConnection* connection, CallStream* stream) {
+    const std::int64_t now = NowNs();
+    auto wire = connection->protocol().OpenStream(
+        {.method = method,
+         .timeout_ms = TimeoutOnWire(deadline_ns, now),
+         .client_streams = client_streams,
+         .shared = connection->kind() == ConnectionKind::kMultiplexed,
+         .metadata = metadata.empty() ? nullptr : &metadata},
+        connection);
+    const Use use(connection);
+    if (stream->Restart({.wire = std::move(wire),
+                         .output = connection->output(),
+                         .on_answered = Route::OnAnswered(choice),
+                         .on_detached = ReleaseOf(connection, choice, now)}) ||
+        stream->over()) {
+      return true;
+    }
+    if (connection->established()) connection->Retire();
+    return false;
+  }
+};
+
 }  // namespace
 
 CallStream::News StreamOpener::NewsFor(RpcClientController* controller) {
@@ -94,6 +163,29 @@ RefPtr<CallStream> StreamOpener::Failed(const flare::Status& why,
   return stream;
 }
 
+// On a fiber, as it may have to wait for a connection.
+Function<void(RefPtr<CallStream>)> StreamOpener::BeginAgain(
+    const Route::Choice& choice, const Call& call) {
+  const Arguments& arguments = *call.arguments;
+  auto second = std::make_shared<SecondBegin>();
+  second->route = RefPtr<Route>(ref_ptr, arguments.route);
+  second->method = arguments.method->full_name();
+  second->client_streams = arguments.method->client_streaming();
+  if (call.metadata != nullptr) second->metadata = *call.metadata;
+  second->deadline_ns = call.deadline_ns;
+  if (const std::uint64_t* key = arguments.wishes->balancing_key()) {
+    second->balancing_key = *key;
+  }
+  second->choice.peer = choice.peer;
+  return [second = std::move(second)](RefPtr<CallStream> stream) {
+    try {
+      fiber::Spawn([second, stream] { second->Run(stream.Get()); });
+    } catch (const std::bad_alloc&) {
+      stream->Fail(flare::Status(STATUS_FAILED));
+    }
+  };
+}
+
 // Takes over the caller's use of the connection, and `choice`.
 RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
                                          const Route::Choice& choice,
@@ -101,15 +193,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   const Arguments& arguments = *call.arguments;
   RpcClientController* const controller = arguments.controller;
   *begun = Begun::kNo;
-  const auto release = [connection, choice, began_ns = call.now_ns](
-                           const CallStream::Ending& ending) {
-    Route::Choice counted = choice;
-    if (counted.counted()) {
-      EndCounted(&counted, ending, connection->close_reason(), began_ns);
-    }
-    connection->CloseIfThrough();
-    connection->Release(/*clean=*/false);
-  };
+  auto release = ReleaseOf(connection, choice, call.now_ns);
   auto wire = connection->protocol().OpenStream(
       {.method = arguments.method->full_name(),
        .timeout_ms = TimeoutOnWire(call.deadline_ns, call.now_ns),
@@ -135,7 +219,10 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
        .observer = arguments.observer,
        .metadata = arguments.metadata,
        .on_answered = Route::OnAnswered(choice),
-       .on_detached = release});
+       .on_detached = std::move(release),
+       .on_unprocessed = wire->may_be_unprocessed()
+                             ? BeginAgain(choice, call)
+                             : Function<void(RefPtr<CallStream>)>()});
   if (controller != nullptr) controller->remote_peer_ = connection->peer();
   // The stream may end at once, and with it its use of the connection.
   const Use use(connection);
@@ -153,11 +240,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
     connection->Retire();
   }
   flare::Status why = connection->close_reason();
-  if (why.ok()) {
-    why = flare::Status(STATUS_OUT_OF_SERVICE,
-                        "the server takes no further calls on this "
-                        "connection");
-  }
+  if (why.ok()) why = TakesNoCalls();
   stream->OnNotBegun(why);
   return stream;
 }

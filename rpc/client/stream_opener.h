@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/client/route.h"
@@ -59,6 +60,9 @@ class StreamOpener {
   // kNotHere: the server had ended the connection; another one may do.
   enum class Begun { kYes, kNo, kNotHere };
 
+  // The call's CallStream::Options::on_unprocessed on the server of `choice`.
+  static Function<void(RefPtr<CallStream>)> BeginAgain(
+      const Route::Choice& choice, const Call& call);
   static RefPtr<CallStream> BeginOn(ClientConnection* connection,
                                     const Route::Choice& choice,
                                     const Call& call, Begun* begun);

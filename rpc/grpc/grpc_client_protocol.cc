@@ -46,6 +46,7 @@ class GrpcClientStreamWire final : public StreamWire {
     session_->StreamCredit(call_, bytes);
   }
   bool has_credits() const override { return true; }
+  bool may_be_unprocessed() const override { return true; }
   // The session sees to it that the peer keeps to its window.
   bool enforces_window() const override { return true; }
   std::size_t TakeCredit() override { return std::exchange(credit_, 0); }

@@ -8,8 +8,9 @@
 //     ones may be compressed.
 //   - A call that is cancelled or runs out of time resets its stream.
 //   - After the server's GOAWAY the connection gets no more calls. Calls that
-//     the server hasn't looked at fail with STATUS_OUT_OF_SERVICE, which is
-//     retried.
+//     the server hasn't looked at, as that or REFUSED_STREAM says, fail with
+//     STATUS_OUT_OF_SERVICE, and as unprocessed ones: they may begin again on
+//     another connection.
 #ifndef FLARE_RPC_GRPC_GRPC_CLIENT_PROTOCOL_H_
 #define FLARE_RPC_GRPC_GRPC_CLIENT_PROTOCOL_H_
 

@@ -91,6 +91,7 @@ struct GrpcClientSession::Event {
   std::unique_ptr<Metadata> metadata = nullptr;
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   std::uint64_t correlation_id = 0;  // A reply's.
+  bool unprocessed = false;          // ... and an end's.
 };
 
 Http2Session::Options GrpcClientSession::SessionOptions() {
@@ -625,6 +626,14 @@ void GrpcClientSession::End(Call* call, flare::Status status, Reply reply) {
   events_.push_back(std::move(event));
 }
 
+// A server that has answered has processed it, whatever it says.
+void GrpcClientSession::EndUnprocessed(Call* call, std::string why) {
+  if (call->ended) return;
+  const bool answered = call->http_status != 0;
+  End(call, flare::Status::Lenient(STATUS_OUT_OF_SERVICE, why));
+  events_.back().unprocessed = !answered;
+}
+
 void GrpcClientSession::OnSent(Http2Stream* stream, std::size_t bytes) {
   Call* const call = static_cast<Call*>(stream);
   if (!call->streams()) return;
@@ -637,12 +646,15 @@ void GrpcClientSession::OnClosed(Http2Stream* stream, Http2Error error,
   Call* const call = static_cast<Call*>(stream);
   if (!call->ended) {
     const GrpcCode code = GrpcFromHttp2Error(static_cast<std::uint32_t>(error));
-    End(call,
-        flare::Status(StatusFromGrpc(code),
-                      std::string(by_peer ? "the server has reset the stream: "
+    std::string why = std::string(by_peer ? "the server has reset the stream: "
                                           : "the stream has ended: ") +
-                          "HTTP/2 error " +
-                          std::to_string(static_cast<std::uint32_t>(error))));
+                      "HTTP/2 error " +
+                      std::to_string(static_cast<std::uint32_t>(error));
+    if (by_peer && error == Http2Error::kRefusedStream) {
+      EndUnprocessed(call, std::move(why));
+    } else {
+      End(call, flare::Status(StatusFromGrpc(code), std::move(why)));
+    }
   }
   call->in_session = false;
   call->output_ended = true;
@@ -666,7 +678,7 @@ void GrpcClientSession::OnGoAway(std::int32_t last_id, Http2Error error,
           .append(")");
     }
     call.output_ended = true;
-    End(&call, flare::Status::Lenient(STATUS_OUT_OF_SERVICE, why));
+    EndUnprocessed(&call, std::move(why));
   }
 }
 
@@ -726,6 +738,7 @@ void GrpcClientSession::Tell(Event&& event) const {
     case Event::Kind::kMetadata:
       return receiver->OnMetadata(std::move(event.metadata));
     case Event::Kind::kEnd:
+      if (event.unprocessed && receiver->OnUnprocessed()) return;
       return receiver->OnEnd(event.status);
     case Event::Kind::kReset:
       return receiver->OnReset(event.status);
@@ -752,6 +765,7 @@ bool GrpcClientSession::TakeReply(InboundResponse* response) {
     response->oversized = event.kind == Event::Kind::kOversized;
   }
   response->correlation_id = event.correlation_id;
+  response->unprocessed = event.unprocessed;
   response->status = event.status.code();
   response->scratch.assign(event.status.message());
   response->description = response->scratch;
@@ -779,7 +793,11 @@ void GrpcClientSession::Close(const flare::Status& why) {
   }
   const flare::Status reason =
       flare::Status::Lenient(STATUS_IO_ERROR, why.message());
-  for (const auto& receiver : receivers) receiver->OnReset(reason);
+  // On a connection that wasn't made nothing was sent.
+  const bool unprocessed = why.code() == STATUS_FAIL_TO_CONNECT;
+  for (const auto& receiver : receivers) {
+    if (!unprocessed || !receiver->OnUnprocessed()) receiver->OnReset(reason);
+  }
 }
 
 }  // namespace flare::rpc

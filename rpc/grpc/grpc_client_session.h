@@ -170,6 +170,8 @@ class GrpcClientSession final : private Http2Handler {
   void ResetUnwanted() FLARE_REQUIRES(lock_);
   void FailAndReset(Call* call, flare::Status why,
                     Reply reply = Reply::kUnreadable) FLARE_REQUIRES(lock_);
+  // The server didn't look at the call.
+  void EndUnprocessed(Call* call, std::string why) FLARE_REQUIRES(lock_);
   // Hands the outcome out, once.
   void End(Call* call, flare::Status status, Reply reply = Reply::kReadable)
       FLARE_REQUIRES(lock_);

@@ -26,6 +26,12 @@
 //        thread that cancels it in time, or by its callback.
 //  [SX6] With lock_ nobody calls out, except to the wire and the counter, which
 //        neither block nor call back, and the source of metadata: see After.
+//  [SX7] While on_unprocessed_ is set, all messages that were written are in
+//        written_. A call that the server didn't look at gives its wire back,
+//        and is restarting_ until Restart() has got it another one, on which
+//        these messages go first, or until it ends. Meanwhile writers wait, and
+//        an end of the output is kept. The new connection's output_ waits in
+//        new_output_ for the writer.
 #include "flare/rpc/stream/call_stream.h"
 
 #include <algorithm>
@@ -76,6 +82,10 @@ constexpr std::size_t kCountedStep = 4 << 10;
 // Room for messages that is kept for the next ones.
 constexpr std::size_t kMaxKeptPlaces = 1 << 10;
 
+// Written messages that are kept until the server has answered, in case that it
+// doesn't look at the call.
+constexpr std::size_t kMaxWritten = 64 << 10;
+
 // More than all windows: a peer that grants on and on has no more effect.
 constexpr std::int64_t kMaxCredit = std::int64_t{1} << 32;
 
@@ -124,6 +134,7 @@ CallStream::CallStream(Options options)
       compression_chosen_(!options.is_server),
       window_(options.receive_window),
       credit_(static_cast<std::int64_t>(options.send_window)),
+      on_unprocessed_(std::move(options.on_unprocessed)),
       on_answered_(std::move(options.on_answered)),
       on_detached_(std::move(options.on_detached)),
       metadata_copy_(std::move(options.metadata)) {}
@@ -148,6 +159,7 @@ bool CallStream::Start(std::unique_ptr<StreamWire> wire,
     fiber::ArmTimer(this, deadline_ns_);
   }
   enforced_ = wire_->enforces_window();
+  if (!wire_->may_be_unprocessed()) on_unprocessed_ = nullptr;
   if (IsCompressed(compression_) && !wire_->UseCompression(compression_)) {
     compression_ = CompressionAlgorithm::kNone;
   }
@@ -166,6 +178,52 @@ void CallStream::OnNotBegun(const flare::Status& why) {
     after.ending.by = EndedBy::kUs;  // Nothing that the server has done.
   }
   Do(&after);
+}
+
+bool CallStream::Restart(Another another) {
+  After after;
+  bool begun = false;
+  {
+    ScopedLock guard(lock_);
+    if (restarting_) {
+      if (IsCompressed(compression_)) {
+        static_cast<void>(another.wire->UseCompression(compression_));
+      }
+      begun = another.wire->Begin(RefPtr<StreamReceiver>(ref_ptr, this));
+    }
+    if (begun) {
+      restarting_ = false;
+      wire_ = std::move(another.wire);
+      on_answered_ = std::move(another.on_answered);
+      on_detached_ = std::move(another.on_detached);
+      new_output_ = std::move(another.output);
+      WriteAgain();
+      after.writer = std::exchange(writer_, nullptr);
+    }
+  }
+  if (!begun) {
+    another.wire.reset();
+    another.on_detached({.by = EndedBy::kUs});
+  }
+  Do(&after);
+  return begun;
+}
+
+// If the connection is closed OnReset() learns of it.
+void CallStream::WriteAgain() {
+  credit_ = static_cast<std::int64_t>(wire_->send_window());
+  bool ended = false;
+  for (Written& message : std::exchange(written_, {})) {
+    credit_ -= static_cast<std::int64_t>(Cost(message.bytes.size()));
+    ended = message.last;
+    const bool sent =
+        message.compressed
+            ? wire_->SendCompressed(std::move(message.bytes), message.last)
+            : wire_->SendMessage(std::move(message.bytes), message.last);
+    if (!sent) return;
+    credit_ += static_cast<std::int64_t>(wire_->TakeCredit());
+  }
+  if (output_over_ && !ended) wire_->SendEnd(flare::Status());
 }
 
 void CallStream::AddObserver(MessageObserver observer) {
@@ -208,6 +266,9 @@ void CallStream::Do(After* after) {
   after->wire.reset();
   if (after->on_answered) after->on_answered();
   if (after->on_detached) after->on_detached(after->ending);
+  if (after->on_unprocessed) {
+    after->on_unprocessed(RefPtr<CallStream>(ref_ptr, this));
+  }
   if (after->cancel_timer && fiber::CancelTimer(this)) Deref();  // [SX5]
 }
 
@@ -504,10 +565,12 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
   After after;
   {
     ScopedLock guard(lock_);
-    if (output_over_ || writing_closed_ || wire_ == nullptr) {
+    if (output_over_ || writing_closed_ || (wire_ == nullptr && !restarting_)) {
       return Sent::kNever;
     }
-    if (credits_ && credit_ <= 0) {
+    if (new_output_ != nullptr) [[unlikely]]
+      output_ = std::move(new_output_);
+    if ((credits_ && credit_ <= 0) || restarting_) {
       writer_ = event;  // [SX3]
       granted_ = false;
       // The credit may come behind the messages that are too many.
@@ -515,6 +578,8 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
       return Sent::kLater;
     }
     credit_ -= static_cast<std::int64_t>(Cost(message->size()));
+    if (on_unprocessed_) [[unlikely]]
+      KeepWritten(message, compressed, last, &after);
     // While requests may come only the end of the method ends the call: no wire
     // would tell its reader of anything after the outcome.
     writing_closed_ = last && is_server_ && !input_over_;
@@ -539,6 +604,15 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
   }
   Do(&after);
   return Sent::kYes;
+}
+
+void CallStream::KeepWritten(OutboundBody* message, bool compressed, bool last,
+                             After* after) {
+  written_bytes_ += Cost(message->size());
+  if (written_bytes_ > kMaxWritten) return ForgetWritten(after);
+  Buffer bytes = std::move(*message).ToBuffer();
+  written_.push_back({.bytes = bytes, .compressed = compressed, .last = last});
+  *message = OutboundBody(std::move(bytes));
 }
 
 // The metadata that the server's method has for the client by now.
@@ -569,6 +643,7 @@ bool CallStream::WaitForRoom(std::int64_t deadline_ns) {
   output_->PeerTakesOutput(0);  // The look that later ones are compared with.
   std::int64_t look_ns = NowNs() + kMaxStallNs;
   while (!output_->HasOutputRoom()) {
+    if (TakeNewOutput()) output_->PeerTakesOutput(0);
     if (OutputOver()) return false;
     const std::int64_t now = NowNs();
     if (now >= deadline_ns) return false;
@@ -586,6 +661,13 @@ bool CallStream::WaitForRoom(std::int64_t deadline_ns) {
   return true;
 }
 
+bool CallStream::TakeNewOutput() {
+  ScopedLock guard(lock_);
+  if (new_output_ == nullptr) return false;
+  output_ = std::move(new_output_);
+  return true;
+}
+
 bool CallStream::OutputOver() const {
   ScopedLock guard(lock_);
   return output_over_;
@@ -594,7 +676,7 @@ bool CallStream::OutputOver() const {
 bool CallStream::ReadyToWrite() {
   if (output_ != nullptr && !output_->HasOutputRoom()) return false;
   ScopedLock guard(lock_);
-  return output_over_ || !credits_ || credit_ > 0;
+  return output_over_ || !credits_ || (credit_ > 0 && !restarting_);
 }
 
 // --------------------------------------------------------------------------
@@ -633,13 +715,13 @@ void CallStream::CloseWriting() {
   After after;
   {
     ScopedLock guard(lock_);
-    if (output_over_ || wire_ == nullptr) return;
+    if (output_over_ || (wire_ == nullptr && !restarting_)) return;
     if (is_server_) {
       // The end follows with the status. Nothing more is written.
       writing_closed_ = true;
       return;
     }
-    wire_->SendEnd(flare::Status());
+    if (wire_ != nullptr) wire_->SendEnd(flare::Status());  // Else [SX7].
     EndOutputLocked(&after);
     if (reading_closed_ && !input_over_) {
       FailLocked(CancelledStatus(), EndedBy::kUs, &after);
@@ -797,6 +879,8 @@ void CallStream::DetachIfOver(After* after) {
 
 void CallStream::DetachLocked(After* after) {
   if (std::exchange(detached_, true)) return;  // [SX4]
+  restarting_ = false;
+  ForgetWritten(after);
   if (counted_ != 0) counter_->CountHeld(std::exchange(counted_, 0), 0);
   after->wire = std::move(wire_);
   after->on_detached = std::move(on_detached_);
@@ -917,6 +1001,22 @@ void CallStream::OnEnd(const flare::Status& status) {
   Do(&after);
 }
 
+bool CallStream::OnUnprocessed() {
+  After after;
+  {
+    ScopedLock guard(lock_);
+    if (!on_unprocessed_ || wire_ == nullptr) return false;
+    restarting_ = true;  // [SX7]
+    after.on_unprocessed = std::move(on_unprocessed_);
+    after.wire = std::move(wire_);
+    after.not_answered = std::move(on_answered_);
+    after.on_detached = std::move(on_detached_);
+    after.ending = {.by = EndedBy::kUs, .status = STATUS_FAIL_TO_CONNECT};
+  }
+  Do(&after);
+  return true;
+}
+
 void CallStream::OnCredit(std::size_t bytes) {
   After after;
   {
@@ -940,8 +1040,10 @@ void CallStream::AddCredit(std::size_t bytes) {
 }
 
 void CallStream::OnMetadata(std::unique_ptr<Metadata> metadata) {
+  After after;  // Drops things without the lock.
   ScopedLock guard(lock_);
   if (input_over_ || metadata_parts_ == kMostMetadataParts) return;
+  ForgetWritten(&after);
   ++metadata_parts_;
   if (metadata_copy_ != nullptr) AddTo(metadata_copy_.get(), *metadata);
   if (metadata_ == nullptr) {

@@ -104,6 +104,12 @@ class CallStream final : public StreamReceiver,
     // Called once, when nothing of the connection is needed any more. For a
     // server: by Detach() alone. May be called while on_answered runs.
     Function<void(const Ending&)> on_detached = {};
+    // For a client, called once at most: the server didn't look at the call,
+    // which may begin again, on another connection, by Restart() or Fail(). By
+    // the connection's reader, so it mustn't block. Once the server has
+    // answered, or more was written than is kept (64 KiB), the call fails
+    // instead, as it does if this is empty.
+    Function<void(RefPtr<CallStream>)> on_unprocessed = {};
   };
 
   // Life: counted. The connection of `output` must live until on_detached.
@@ -117,6 +123,18 @@ class CallStream final : public StreamReceiver,
 
   // For a client: the server knows nothing of the call.
   void OnNotBegun(const flare::Status& why);
+
+  // After on_unprocessed: begins again on another connection, where all written
+  // messages are written again. The functions are as in Options. False: the
+  // call is over() by now, or that connection takes none; on_detached was
+  // called.
+  struct Another {
+    std::unique_ptr<StreamWire> wire;
+    RefPtr<io::StreamConnection> output;
+    Function<void()> on_answered;
+    Function<void(const Ending&)> on_detached;
+  };
+  bool Restart(Another another);
 
   // Another observer, after those that there are. Before the first message.
   void AddObserver(MessageObserver observer);
@@ -216,6 +234,7 @@ class CallStream final : public StreamReceiver,
                     std::size_t max_size) override;
   void OnPart(Buffer&& part) override;
   void OnEnd(const flare::Status& status) override;
+  bool OnUnprocessed() override;
   void OnCredit(std::size_t bytes) override;
   void OnReset(const flare::Status& why) override;
   void OnTooLarge(const flare::Status& why) override;
@@ -231,6 +250,13 @@ class CallStream final : public StreamReceiver,
   struct Incoming {
     Buffer bytes;
     CompressionAlgorithm compression = CompressionAlgorithm::kNone;
+  };
+
+  // As it was written, for Restart().
+  struct Written {
+    Buffer bytes;
+    bool compressed = false;
+    bool last = false;
   };
 
   // Work that a transition leaves for when lock_ is free.
@@ -250,6 +276,9 @@ class CallStream final : public StreamReceiver,
     std::unique_ptr<StreamWire> wire;
     std::vector<Incoming> dropped;
     Buffer dropped_parts;
+    std::vector<Written> forgotten;
+    Function<void(RefPtr<CallStream>)> on_unprocessed;  // To be called,
+    Function<void(RefPtr<CallStream>)> no_restart;      // ... or dropped.
     bool cancel_timer = false;
   };
   void Do(After* after);
@@ -267,7 +296,16 @@ class CallStream final : public StreamReceiver,
   void NoteAnswered(After* after) FLARE_REQUIRES(lock_) {
     if (std::exchange(answered_, true)) return;
     after->on_answered = std::move(on_answered_);
+    ForgetWritten(after);
   }
+  void KeepWritten(OutboundBody* message, bool compressed, bool last,
+                   After* after) FLARE_REQUIRES(lock_);
+  void ForgetWritten(After* after) FLARE_REQUIRES(lock_) {
+    if (!written_.empty()) after->forgotten.swap(written_);
+    after->no_restart = std::move(on_unprocessed_);
+  }
+  void WriteAgain() FLARE_REQUIRES(lock_);
+  bool TakeNewOutput() FLARE_EXCLUDES(lock_);
   void Take(Incoming&& message, After* after) FLARE_REQUIRES(lock_);
   bool WaitForRoom(std::int64_t deadline_ns);
   bool WaitForCredit(fiber::Event* event, std::int64_t deadline_ns);
@@ -303,7 +341,6 @@ class CallStream final : public StreamReceiver,
   bool holds_input_ = false;
   bool enforced_ = false;  // StreamWire::enforces_window()
   std::size_t message_cost_ = StreamWindow::kPerMessage;
-  RefPtr<io::StreamConnection> output_;
 
   // The reader's alone.
   std::vector<Incoming> batch_;
@@ -314,7 +351,8 @@ class CallStream final : public StreamReceiver,
   std::size_t counted_unpacked_ = 0;  // The count of the message before.
   bool read_compressed_ = false;
 
-  // The writer's alone.
+  // The writer's alone, since Start().
+  RefPtr<io::StreamConnection> output_;
   CompressionAlgorithm compression_;
   bool compression_chosen_;
   bool compress_ = true;
@@ -349,6 +387,12 @@ class CallStream final : public StreamReceiver,
   bool timer_armed_ FLARE_GUARDED_BY(lock_) = false;
   bool detached_ FLARE_GUARDED_BY(lock_) = false;
   bool answered_ FLARE_GUARDED_BY(lock_) = false;
+  // [SX7]
+  bool restarting_ FLARE_GUARDED_BY(lock_) = false;
+  std::vector<Written> written_ FLARE_GUARDED_BY(lock_);
+  std::size_t written_bytes_ FLARE_GUARDED_BY(lock_) = 0;
+  RefPtr<io::StreamConnection> new_output_ FLARE_GUARDED_BY(lock_);
+  Function<void(RefPtr<CallStream>)> on_unprocessed_ FLARE_GUARDED_BY(lock_);
   EndedBy ended_by_ FLARE_GUARDED_BY(lock_) = EndedBy::kServer;
   flare::Status status_ FLARE_GUARDED_BY(lock_);
   Function<void(const flare::Status&)> on_failed_ FLARE_GUARDED_BY(lock_);
