@@ -1,14 +1,14 @@
-// Extensions: parts of a program that take part in all of its servers and
-// channels. Their interceptors wrap all calls, and a page of theirs is among
-// those under /inspect. tracing/tracing.h is one.
+// Extensions: parts of a program that take part in all of its servers, channels
+// and HTTP clients. Their interceptors wrap all calls and requests, and a page
+// of theirs is among those under /inspect. tracing/tracing.h is one.
 //
 //   const flare::InstalledExtension audit(
 //       {.server_interceptor = std::make_shared<Audit>()});
 //   ...                            // Servers are started, channels opened.
 //
-// Each server, as it starts, and each channel, as it is opened, takes the
-// extensions that are installed then, and keeps their interceptors. A program
-// without extensions pays nothing for them.
+// Each server, as it starts, each channel, as it is opened, and each
+// HttpClient, as it is made, takes the extensions that are installed then, and
+// keeps their interceptors. A program without extensions pays nothing for them.
 #ifndef FLARE_RPC_EXTENSION_H_
 #define FLARE_RPC_EXTENSION_H_
 
@@ -36,6 +36,7 @@ struct Extension {
   // none.
   std::shared_ptr<ServerInterceptor> server_interceptor = nullptr;
   std::shared_ptr<ClientInterceptor> client_interceptor = nullptr;
+  std::shared_ptr<HttpClientInterceptor> http_client_interceptor = nullptr;
   std::optional<Page> page = {};
 };
 

@@ -52,6 +52,9 @@ struct HttpClientOptions {
   // own, and unpacks them. Such a response has neither Content-Encoding nor
   // Content-Length any more. Doesn't concern requests with `on_body`.
   bool use_builtin_compression = true;
+  // Extensions wrap its requests (extension.h). False: for clients that an
+  // extension uses itself.
+  bool extensions = true;
   // Establishing a connection to one address may take so long, TLS included.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(3);
   // To one host. Further requests wait for one of these connections.

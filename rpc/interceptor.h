@@ -32,6 +32,7 @@
 #include <google/protobuf/message.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@
 #include <utility>
 
 #include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/message_observer.h"
 #include "flare/rpc/rpc_server_controller.h"
@@ -259,6 +261,25 @@ class ClientInterceptor {
   // and metadata can be seen then, and not be changed; controller() isn't the
   // caller's, but has its options.
   virtual void Intercept(ClientInterceptedCall& call, ClientNext& next) = 0;
+};
+
+// --- Requests of HttpClients (http_client.h), by extensions (extension.h) ---
+
+// Sends the request, with its redirections.
+using HttpClientNext = std::function<Expected<HttpResponse>()>;
+
+// Thread-safe.
+class HttpClientInterceptor {
+ public:
+  virtual ~HttpClientInterceptor() = default;
+
+  // A request to `server`, "https://example.com": has its method, its body and
+  // all fields but those that the client itself writes; fields may be added.
+  // Returns the result of next(), which is called once at most, or another one.
+  // On the fiber (or thread) of the request; may block.
+  virtual Expected<HttpResponse> Intercept(const std::string& server,
+                                           HttpRequest* request,
+                                           const HttpClientNext& next) = 0;
 };
 
 }  // namespace flare

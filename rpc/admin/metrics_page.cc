@@ -29,6 +29,8 @@
 #include "flare/rpc/admission/admission_counters.h"
 #include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/channel_list.h"
+#include "flare/rpc/http_client.h"
+#include "flare/rpc/http_client/http_client_counters.h"
 #include "flare/rpc/metrics.h"
 #include "flare/rpc/policy/retry_budget.h"
 
@@ -38,6 +40,9 @@ namespace {
 using metrics::Series;
 using metrics::Snapshot;
 using MetricType = Snapshot::Type;
+
+// Errors have numbers below or above.
+bool IsHttpStatus(int status) { return status >= 100 && status < 1000; }
 
 void WriteValue(const char* name, const char* help, MetricType type,
                 double value, std::ostream& out) {
@@ -273,6 +278,39 @@ void WriteClientCalls(std::ostream& out) {
                .histogram = std::move(each.values.seconds)});
   }
   WriteMetric(calls, out);
+  WriteMetric(latency, out);
+}
+
+// Metrics of HttpClients; each request counts once, whatever redirections it
+// followed.
+void WriteClientHttp(std::ostream& out) {
+  Snapshot requests{.name = "flare_client_http_requests_total",
+                    .help =
+                        "Requests of HttpClients, by the status of the "
+                        "response, or by the error of those without one.",
+                    .label_names = {"server", "status"}};
+  Snapshot latency{.name = "flare_client_http_latency_seconds",
+                   .help = "From the beginning of such a request to its end.",
+                   .type = MetricType::kHistogram,
+                   .label_names = {"server"}};
+  const auto add = [&](const std::string& server, std::string status,
+                       std::uint64_t count) {
+    requests.series.push_back(
+        Series{.label_values = {server, std::move(status)},
+               .value = static_cast<double>(count)});
+  };
+  for (auto& [server, values] : HttpClientCounters::Read()) {
+    for (const auto& [status, count] : values.counts) {
+      add(server,
+          IsHttpStatus(status) ? std::to_string(status)
+                               : HttpClient::ErrorCodeToString(status),
+          count);
+    }
+    if (values.others != 0) add(server, "(other)", values.others);
+    latency.series.push_back(
+        Series{.label_values = {server}, .histogram = values.seconds});
+  }
+  WriteMetric(requests, out);
   WriteMetric(latency, out);
 }
 
@@ -537,6 +575,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteAdmissionMetrics(server.admission, methods, out);
   WriteChannelMetrics(out);
   WriteClientCalls(out);
+  WriteClientHttp(out);
   WriteRetryMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/rpc/client/context_stop.h"
 #include "flare/rpc/http/http_coding.h"
+#include "flare/rpc/http_client/http_client_counters.h"
 #include "flare/rpc/http_client/http_connections.h"
 #include "flare/rpc/http_client/http_request_writer.h"
 #include "flare/rpc/http_client/http_url.h"
@@ -65,6 +67,31 @@ class HttpFetch {
     if (!parsed) return parsed.error();
     url_ = first_url_ = *std::move(parsed);
     if (flare::Status added = AddFields(); !added.ok()) return added;
+    Result result = RunIntercepted(0);
+    HttpClientCounters::Of(first_url_.origin())
+        ->End(
+            result ? static_cast<int>(result->status()) : result.error().code(),
+            NowNs() - began_ns_);
+    return result;
+  }
+
+  void Describe(HttpResponseInfo* info) const {
+    info->effective_url = url_.ToString();
+    info->total_time_transfer = std::chrono::nanoseconds(NowNs() - began_ns_);
+    info->connection_reused = reused_;
+  }
+
+ private:
+  // From the n-th interceptor on.
+  Result RunIntercepted(std::size_t n) {
+    const auto& interceptors = connections_->interceptors();
+    if (n == interceptors.size()) return FollowRedirections();
+    return interceptors[n]->Intercept(
+        first_url_.origin(), &request_,
+        [this, n] { return RunIntercepted(n + 1); });
+  }
+
+  Result FollowRedirections() {
     for (int followed = 0;; ++followed) {
       Result result = Exchange();
       if (!result) return Named(result.error());
@@ -79,13 +106,6 @@ class HttpFetch {
     }
   }
 
-  void Describe(HttpResponseInfo* info) const {
-    info->effective_url = url_.ToString();
-    info->total_time_transfer = std::chrono::nanoseconds(NowNs() - began_ns_);
-    info->connection_reused = reused_;
-  }
-
- private:
   // With the server; targets may have secrets.
   flare::Status Named(const flare::Status& why) const {
     return flare::Status(why.code(), url_.origin() + ": " + why.message());

@@ -18,11 +18,14 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/call_cells.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client/http_client_counters.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -95,6 +98,41 @@ TEST_F(HttpClientTest, GetsAPage) {
   EXPECT_GT(info.total_time_transfer.count(), 0);
   testing::OnFiber(get);
   EXPECT_TRUE(info.connection_reused);
+}
+
+TEST_F(HttpClientTest, RequestsAreCounted) {
+  OnText("/page", "hello");
+  On("/there", [](auto&, HttpResponse* response, auto*) {
+    response->set_status(HttpStatus::Found);
+    response->headers()->Set("Location", "/page");
+  });
+  OnSlow();
+  StartServer();
+  HttpClient client;
+  EXPECT_TRUE(client.Get(Url("/page")));
+  EXPECT_TRUE(client.Get(Url("/there"), {.max_redirection_count = 1}));
+  EXPECT_TRUE(client.Get(Url("/none")));
+  EXPECT_EQ(CodeOf(client.Get(Url("/slow"), {.timeout = 20ms})),
+            HttpClient::ERROR_TIMEOUT);
+  EXPECT_FALSE(client.Get(Url("/a b")));  // To no server.
+  const std::string server = "http://" + endpoint().ToString();
+  const CallCells::Values values = HttpClientCounters::Read()[server];
+  EXPECT_THAT(values.counts,
+              ::testing::UnorderedElementsAre(
+                  ::testing::Pair(200, 2), ::testing::Pair(404, 1),
+                  ::testing::Pair(int{HttpClient::ERROR_TIMEOUT}, 1)));
+  EXPECT_GE(values.seconds.sum, 0.02);
+  const auto page = client.Get(Url("/metrics"));
+  ASSERT_TRUE(page) << page.error().ToString();
+  for (const std::string& line :
+       {"flare_client_http_requests_total{server=\"" + server +
+            "\",status=\"200\"} 2\n",
+        "flare_client_http_requests_total{server=\"" + server +
+            "\",status=\"ERROR_TIMEOUT\"} 1\n",
+        "flare_client_http_latency_seconds_count{server=\"" + server +
+            "\"} 4\n"}) {
+    EXPECT_THAT(*page->body(), ::testing::HasSubstr(line));
+  }
 }
 
 TEST_F(HttpClientTest, SendsMethodsFieldsAndBodies) {

@@ -8,6 +8,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/task.h"
+#include "flare/rpc/extension.h"
 #include "flare/rpc/naming/list_resolution.h"
 
 namespace flare::rpc {
@@ -26,6 +27,16 @@ std::shared_ptr<HttpConnections> HttpConnections::Create(
   OpenClientSide();
   JoinClientSide(made);
   return made;
+}
+
+HttpConnections::HttpConnections(HttpClientOptions options)
+    : options_(std::move(options)) {
+  if (!options_.extensions) return;
+  for (const auto& extension : InstalledExtensions()) {
+    if (extension->http_client_interceptor != nullptr) {
+      interceptors_.push_back(extension->http_client_interceptor);
+    }
+  }
 }
 
 HttpConnections::~HttpConnections() {

@@ -28,6 +28,7 @@
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/http_client/http_client_connection.h"
 #include "flare/rpc/http_client_options.h"
+#include "flare/rpc/interceptor.h"
 
 namespace flare::rpc {
 
@@ -81,6 +82,11 @@ class HttpConnections final
   HttpConnections& operator=(const HttpConnections&) = delete;
 
   const HttpClientOptions& options() const { return options_; }
+  // Those of extensions, the outermost first.
+  const std::vector<std::shared_ptr<HttpClientInterceptor>>& interceptors()
+      const {
+    return interceptors_;
+  }
 
   // Returns a kept connection, or a new one if there is none or if it should be
   // `fresh`. Blocks. Fails with an HttpErrorCode.
@@ -124,8 +130,7 @@ class HttpConnections final
     std::shared_ptr<Host> host;
   };
 
-  explicit HttpConnections(HttpClientOptions options)
-      : options_(std::move(options)) {}
+  explicit HttpConnections(HttpClientOptions options);
 
   // ClientSideMember.
   void Shutdown() override;
@@ -155,6 +160,7 @@ class HttpConnections final
   std::vector<Connection> AllOpen();
 
   const HttpClientOptions options_;
+  std::vector<std::shared_ptr<HttpClientInterceptor>> interceptors_;
   // Places for look-ups. One that nobody waits for any more keeps its own: each
   // takes a thread.
   fiber::Semaphore lookups_{32};

@@ -66,6 +66,7 @@ Expected<std::unique_ptr<BatchExporter>, Status> MakeExporter(
 Extension ExtensionOf(const std::shared_ptr<Tracer>& tracer) {
   return {.server_interceptor = NewTracingServerInterceptor(tracer),
           .client_interceptor = NewTracingClientInterceptor(tracer),
+          .http_client_interceptor = NewTracingHttpClientInterceptor(tracer),
           .page = Extension::Page{
               .path = "/inspect/traces",
               .what = "spans of calls, the last and the slowest",

@@ -62,6 +62,13 @@ std::optional<TraceContext> ParentOf(const InterceptedCall& call) {
   return ParentOf(metadata.GetAll(kTraceparent), metadata.GetAll(kTracestate));
 }
 
+// The span of the call that is served; nullopt: there is none.
+std::optional<TraceContext> CurrentContext() {
+  const RefPtr<RecordedSpan>* const current = CurrentRecordedSpan();
+  if (current == nullptr || *current == nullptr) return std::nullopt;
+  return (*current)->context();
+}
+
 class TracingServerInterceptor final : public ServerInterceptor {
  public:
   explicit TracingServerInterceptor(std::shared_ptr<Tracer> tracer)
@@ -167,11 +174,7 @@ class TracingClientInterceptor final : public ClientInterceptor {
 
   void Intercept(ClientInterceptedCall& call, ClientNext& next) override {
     if (tracer_->Excludes(call.method().full_name())) return next.Run();
-    const RefPtr<RecordedSpan>* const current = CurrentRecordedSpan();
-    std::optional<TraceContext> parent;
-    if (current != nullptr && *current != nullptr) {
-      parent = (*current)->context();
-    }
+    const std::optional<TraceContext> parent = CurrentContext();
     const RefPtr<RecordedSpan> span = tracer_->Begin(parent, NowNs());
     RpcClientController& controller = call.controller();
     {
@@ -209,6 +212,51 @@ class TracingClientInterceptor final : public ClientInterceptor {
   const std::shared_ptr<Tracer> tracer_;
 };
 
+// Neither the path nor the query is shown: they may have secrets.
+class TracingHttpClientInterceptor final : public HttpClientInterceptor {
+ public:
+  explicit TracingHttpClientInterceptor(std::shared_ptr<Tracer> tracer)
+      : tracer_(std::move(tracer)) {}
+
+  Expected<HttpResponse> Intercept(const std::string& server,
+                                   HttpRequest* request,
+                                   const HttpClientNext& next) override {
+    const std::optional<TraceContext> parent = CurrentContext();
+    const RefPtr<RecordedSpan> span = tracer_->Begin(parent, NowNs());
+    const TraceContext& context = span->context();
+    HttpHeaders* const headers = request->headers();
+    headers->Set(kTraceparent, context.ToTraceparent());
+    headers->Remove(kTracestate);
+    if (!context.state.empty()) headers->Append(kTracestate, context.state);
+    if (!span->recording()) return next();
+    span->Count({.direction = ObservedMessage::Direction::kSent,
+                 .bytes = request->body_size()});
+    SpanData outcome;
+    outcome.parent_id = parent ? parent->span_id : 0;
+    outcome.kind = SpanKind::kClient;
+    outcome.name = ToStringView(request->method());
+    outcome.peer = server;
+    Expected<HttpResponse> result = next();
+    if (result) {
+      outcome.status = static_cast<int>(result->status());
+      outcome.failed = outcome.status >= 400;
+      span->SetAttribute("http.response.status_code",
+                         std::int64_t{outcome.status});
+      span->Count({.direction = ObservedMessage::Direction::kReceived,
+                   .bytes = result->body_size()});
+    } else {
+      outcome.status = result.error().code();
+      outcome.failed = true;
+      outcome.error = result.error().message();
+    }
+    tracer_->End(span.Get(), std::move(outcome));
+    return result;
+  }
+
+ private:
+  const std::shared_ptr<Tracer> tracer_;
+};
+
 }  // namespace
 
 std::shared_ptr<ServerInterceptor> NewTracingServerInterceptor(
@@ -219,6 +267,11 @@ std::shared_ptr<ServerInterceptor> NewTracingServerInterceptor(
 std::shared_ptr<ClientInterceptor> NewTracingClientInterceptor(
     std::shared_ptr<Tracer> tracer) {
   return std::make_shared<TracingClientInterceptor>(std::move(tracer));
+}
+
+std::shared_ptr<HttpClientInterceptor> NewTracingHttpClientInterceptor(
+    std::shared_ptr<Tracer> tracer) {
+  return std::make_shared<TracingHttpClientInterceptor>(std::move(tracer));
 }
 
 }  // namespace flare

@@ -15,6 +15,8 @@ std::shared_ptr<ServerInterceptor> NewTracingServerInterceptor(
     std::shared_ptr<Tracer> tracer);
 std::shared_ptr<ClientInterceptor> NewTracingClientInterceptor(
     std::shared_ptr<Tracer> tracer);
+std::shared_ptr<HttpClientInterceptor> NewTracingHttpClientInterceptor(
+    std::shared_ptr<Tracer> tracer);
 
 }  // namespace flare
 

@@ -18,10 +18,12 @@
 #include "flare/fiber/future.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "flare/rpc/testing/streamer_fixture.h"
 #include "gmock/gmock.h"
@@ -403,6 +405,83 @@ TEST_F(TracingTest, HandlersBelongToTheTraceOfTheirCaller) {
   EXPECT_TRUE(std::ranges::any_of(spans, [](const SpanPtr& each) {
     return each->status == 500 && each->failed;
   }));
+}
+
+TEST_F(TracingTest, RequestsOfHttpClientsBelongToTheTrace) {
+  std::unique_ptr<HttpClient> client;
+  server().AddHttpHandler(
+      "/near", NewHttpGetHandler([&](const HttpRequest&, HttpResponse* response,
+                                     HttpServerContext*) {
+        const auto far = client->Get(
+            "http://" + endpoint().ToString() + "/far?token=secret",
+            {.headers = {"traceparent: mine", "tracestate: mine=1"}});
+        EXPECT_TRUE(far) << far.error().ToString();
+        response->set_body(*far->body());
+      }));
+  server().AddHttpHandler(
+      "/far",
+      NewHttpGetHandler([&](const HttpRequest& request, HttpResponse* response,
+                            HttpServerContext*) {
+        EXPECT_EQ(request.headers()->TryGetMultiple("traceparent").size(), 1u);
+        EXPECT_EQ(request.headers()->TryGet("tracestate"), "a=b");
+        response->set_body("hello");
+      }));
+  Serve();
+  client = std::make_unique<HttpClient>();
+  EXPECT_THAT(Get("/near", "traceparent: " + std::string(kParent) +
+                               "\r\ntracestate: a=b\r\n"),
+              HasSubstr("hello"));
+  auto spans = traces_.Await(3);
+  const SpanPtr request = Find(spans, SpanKind::kClient, "GET");
+  EXPECT_EQ(request->name, "GET");
+  EXPECT_EQ(request->peer, "http://" + endpoint().ToString());
+  EXPECT_EQ(request->status, 200);
+  EXPECT_FALSE(request->failed);
+  EXPECT_EQ(request->received.bytes, 5u);
+  EXPECT_EQ(request->context.trace_id.ToString(), kTrace);
+  for (const SpanAttribute& attribute : request->attributes) {
+    EXPECT_EQ(attribute.name, "http.response.status_code");
+  }
+  int above = 0;
+  int below = 0;
+  for (const SpanPtr& span : spans) {
+    if (span->kind != SpanKind::kServer) continue;
+    if (span->context.span_id == request->parent_id) {
+      ExpectChild(request, span, /*remote=*/false);
+      ++above;
+    } else {
+      ExpectChild(span, request, /*remote=*/true);
+      ++below;
+    }
+  }
+  EXPECT_EQ(above, 1);
+  EXPECT_EQ(below, 1);
+
+  // Without a call around it, and without a server or with a bad status.
+  EXPECT_TRUE(client->Get("http://" + endpoint().ToString() + "/none"));
+  const DeadAddress dead;
+  EXPECT_FALSE(client->Get("http://" + dead.endpoint().ToString() + "/"));
+  spans = traces_.Await(6);
+  const auto with_status = [&spans](int status) {
+    for (const SpanPtr& span : spans) {
+      if (span->kind == SpanKind::kClient && span->status == status) {
+        EXPECT_EQ(span->parent_id, 0u);
+        EXPECT_TRUE(span->failed);
+        return span->error;
+      }
+    }
+    return std::string("there is none");
+  };
+  EXPECT_EQ(with_status(404), "");
+  EXPECT_THAT(with_status(HttpClient::ERROR_FAIL_TO_CONNECT_SERVER),
+              HasSubstr("refused"));
+}
+
+TEST_F(TracingTest, HttpClientsMayStayOut) {
+  Serve();
+  const HttpClient client({.extensions = false});
+  EXPECT_TRUE(client.Get("http://" + endpoint().ToString() + "/metrics"));
+  EXPECT_EQ(traces_.Count(), 0u);
 }
 
 TEST_F(TracingTest, HostileHeadersBeginATraceOfOurOwn) {
