@@ -24,7 +24,7 @@
 //  [SC6] The linger timer holds a reference of its own. It is armed only under
 //        lifecycle_lock_ with closing_ unset, and cancelled by the reader when
 //        it finishes: by then closing_ is set.
-//  [SC7] Our direction has ended (output_ended_) and the peer's has
+//  [SC7] Our direction has ended (StreamOutput::ended()) and the peer's has
 //        (input_ended_): the side that sets the second of these closes. Each
 //        side sets its own, then reads the other's, all seq_cst.
 //  [SC8] The timer of a transport's handshake holds a reference of its own. It
@@ -38,25 +38,63 @@
 // and the run queues' of fiber/, and that of Handshakes.
 #include "flare/io/stream_connection.h"
 
-#include <linux/sockios.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "flare/base/clock.h"
-#include "flare/fiber/long_task.h"
+#include "flare/base/read_space.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/scheduler/fork_guard.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
+#include "flare/io/socket_calls.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"
 
 namespace flare::io {
+namespace {
+
+// Read budget of one run, before others get their turn: other connections, and
+// the calls that it has cut.
+constexpr std::size_t kReadBudget = 256 * 1024;
+// Read budget of one run while the group serves a single connection: its first
+// replies are to leave soon, or client and server alternate, each waiting for
+// all that the other has. At least this many bytes, or this many messages as
+// large as the one that is incomplete
+// (docs/decisions/0032-one-connection-alone.md).
+constexpr std::size_t kBudgetOfOne = 16 * 1024;
+constexpr std::size_t kMessagesOfOne = 4;
+
+// A transport has taken at most so much off the socket without having told us.
+constexpr std::size_t kHeldByTransport = 32 * 1024;
+
+// Is the socket beyond both reading and writing? Asked of the kernel, since an
+// event that says so may still be on its way.
+bool HasHungUp(int fd) {
+  pollfd state{.fd = fd, .events = 0, .revents = 0};
+  return ::poll(&state, 1, 0) == 1 &&
+         (state.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+// Bytes that a read would get now; 0 also if that can't be told.
+std::size_t UnreadBytes(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0
+             ? static_cast<std::size_t>(bytes)
+             : 0;
+}
+
+}  // namespace
 
 RefPtr<StreamConnection> StreamConnection::Accepted(
     UniqueFd fd, std::size_t group, StreamHandler* handler,
@@ -80,33 +118,23 @@ StreamConnection::StreamConnection(UniqueFd fd, std::size_t group,
                                    StreamHandler* handler,
                                    const Options& options, Endpoint remote,
                                    std::unique_ptr<Transport> transport)
-    : Descriptor(std::move(fd)),
+    : StreamSocket(std::move(fd), group, std::move(remote),
+                   std::move(transport)),
       handler_(handler),
       options_(options),
-      group_(group),
-      remote_(std::move(remote)),
       accepted_(this->fd() >= 0),
-      transport_(std::move(transport)),
       last_received_ns_(NowNs()),
-      output_bytes_(options.max_output, options.budget.Get()),
-      last_sent_ns_(NowNs()) {
+      output_(this, this,
+              {.max_bytes = options.max_output,
+               .refuse_writes = options.refuse_writes,
+               .budget = options.budget.Get()}) {
   read_task_.connection = this;
   read_task_.run = &StreamConnection::ReadTask;
-  flush_task_.connection = this;
-  flush_task_.run = &StreamConnection::FlushTask;
   linger_.connection = this;
   linger_.set_callback(&StreamConnection::OnLinger);
 }
 
 StreamConnection::~StreamConnection() = default;
-
-void StreamConnection::ReadTask(fiber::Task* task) {
-  static_cast<Role*>(task)->connection->RunReader();
-}
-
-void StreamConnection::FlushTask(fiber::Task* task) {
-  static_cast<Role*>(task)->connection->RunFlusher();
-}
 
 void StreamConnection::Start() {
   Status failure;
@@ -118,104 +146,55 @@ void StreamConnection::Start() {
     Ref();  // [SC3]
     if (fd() < 0) {
       failure = BeginConnecting();
-    } else if (transport_ == nullptr) {
+    } else if (transport() == nullptr) {
       OpenOutput();  // [SC2]
     } else {
-      transport_->Attach(fd());
-      BeginHandshake();
+      transport()->Attach(fd());
+      handshake_ = TransportHandshake::Begin(this, &read_task_);
     }
     if (failure.ok()) {
-      failure = EpollPoller::OfGroup(group_)->Register(this);
+      failure = EpollPoller::OfGroup(group())->Register(this);
       registered_ = failure.ok();
     }
     if (registered_ && !reader_.Finish()) {
-      fiber::SubmitTo(group_, &read_task_);  // [SC2]
+      fiber::SubmitTo(group(), &read_task_);  // [SC2]
     }
   }
   if (!failure.ok()) Close(std::move(failure));
 }
 
 Status StreamConnection::BeginConnecting() {
-  auto socket = CreateStreamSocket(remote_.family());
+  auto socket = CreateStreamSocket(remote_endpoint().family());
   if (!socket) {
-    return Status(socket.error().code(), "connect to " + remote_.ToString() +
+    return Status(socket.error().code(), "connect to " +
+                                             remote_endpoint().ToString() +
                                              ": " + socket.error().message());
   }
   AdoptFd(std::move(*socket));
   SetUrgentInline(fd());
-  if (transport_ != nullptr) transport_->Attach(fd());
+  if (transport() != nullptr) transport()->Attach(fd());
   sockaddr_storage address;
-  const socklen_t length = remote_.ToSockaddr(&address);
+  const socklen_t length = remote_endpoint().ToSockaddr(&address);
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
   // An interrupted connect goes on by itself, like one in progress.
   if (::connect(fd(), generic, length) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
-    return StatusFromErrno(errno, "connect to " + remote_.ToString());
+    return StatusFromErrno(errno, "connect to " + remote_endpoint().ToString());
   }
   return Status();
 }
 
-void StreamConnection::BeginHandshake() {
-  const std::int64_t timeout_ns = transport_->handshake_timeout_ns();
-  if (timeout_ns <= 0) return;
-  handshake_ = std::make_unique<OwnHandshake>();
-  handshake_->connection = this;
-  handshake_->all = transport_->handshakes();
-  if (handshake_->all != nullptr) handshake_->all->Begin(handshake_.get());
-  handshake_->set_callback(&StreamConnection::OnHandshakeTimeout);
-  Ref();  // The timer's [SC8].
-  fiber::ArmTimer(handshake_.get(), SaturatingAdd(NowNs(), timeout_ns));
-}
-
 void StreamConnection::EndHandshake() noexcept {
   if (handshake_ == nullptr) return;
-  if (Handshakes* const all = handshake_->all) {
-    if (handshake_->has_turn) all->EndStep();  // The step came to nothing.
-    all->End(handshake_.get());
-  }
-  if (fiber::CancelTimer(handshake_.get())) Deref();  // [SC8]
+  handshake_->End();
   handshake_ = nullptr;
-}
-
-void StreamConnection::OwnHandshake::OnTurn() {
-  // Called after the step of another one.
-  fiber::SubmitToLast(connection->group_, &connection->read_task_);  // [SC9]
-}
-
-std::function<void()> StreamConnection::OwnHandshake::MakeWay() {
-  StreamConnection* const self = connection;
-  self->Ref();
-  return [self] {
-    self->Close(Status::Lenient(
-        ECONNABORTED,
-        "TLS: the handshake made way for a newer one (max_handshakes)"));
-    self->Deref();
-  };
-}
-
-void StreamConnection::OnHandshakeTimeout(fiber::Timer* timer) {
-  StreamConnection* const self = static_cast<LingerTimer*>(timer)->connection;
-  const std::int64_t timeout_ns = self->transport_->handshake_timeout_ns();
-  self->Close(Status::Lenient(
-      ETIMEDOUT, "TLS: the handshake took longer than " +
-                     std::to_string(timeout_ns / kNsPerMs) + " ms"));
-  self->Deref();
 }
 
 // Ends the opening's hold on the flusher's role [SC2].
 void StreamConnection::OpenOutput() {
   // relaxed: the poller may see it late, and then wakes the reader in vain.
   opening_.store(false, std::memory_order_relaxed);
-  switch (output_.Release()) {
-    case OutputList::ReleaseResult::kReleased:
-      break;
-    case OutputList::ReleaseResult::kNotEmpty:
-      fiber::Submit(&flush_task_);
-      break;
-    case OutputList::ReleaseResult::kClosed:
-      Leave(1);
-      break;
-  }
+  output_.Open();
 }
 
 void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
@@ -234,67 +213,317 @@ void StreamConnection::OnEvents(std::uint32_t events, fiber::TaskList* ready) {
                      options_.ends_when_broken && (events & EPOLLERR) != 0)) {
     ready->PushBack(&read_task_);
   }
-  if ((events & (EPOLLOUT | kGone)) != 0 && writable_.OnWritable()) {
-    ready->PushBack(&flush_task_);
+  if ((events & (EPOLLOUT | kGone)) != 0 && output_.OnWritable()) {
+    ready->PushBack(output_.task());
   }
 }
 
-WriteResult StreamConnection::Write(Buffer&& data, Flush flush) {
-  // relaxed: a Write() that doesn't see it yet finds the list closed, or its
-  // bytes are dropped.
-  if (output_refused_.load(std::memory_order_relaxed)) {
-    return WriteResult::kClosed;
-  }
-  if (data.empty()) return WriteResult::kOk;
-  const std::size_t charge = data.size() + kWriteCharge;
-  if (!options_.refuse_writes) {
-    output_bytes_.Add(charge);
-  } else if (!output_bytes_.Admit(charge)) {
-    return WriteResult::kOverLimit;
-  }
-  OutputNode* node;
-  try {
-    node = OutputNode::Make(std::move(data));
-  } catch (const std::bad_alloc&) {
-    ReleaseOutput(charge);
-    Close(Status(ENOMEM));
-    return WriteResult::kClosed;
-  }
-  switch (output_.Push(node)) {
-    case OutputList::PushResult::kQueued:
-      // relaxed: says when to send, no more.
-      if (flush == Flush::kNow) {
-        flush_now_.store(true, std::memory_order_relaxed);
-      }
-      break;
-    case OutputList::PushResult::kBecomeFlusher:
-      // Its bytes would go among those of the parent.
-      if (fiber::IsForkedChild()) [[unlikely]] {
-        fiber::DieAsForkedChild();
-      }
-      if (flush == Flush::kNow) {
-        SendAll();
-      } else if (!fiber::IsFiberWorker()) {
-        SendFromThread();
-      } else {
-        fiber::Submit(&flush_task_);
-      }
-      break;
-    case OutputList::PushResult::kClosed:
-      data = std::move(node->data);
-      OutputNode::Free(node);
-      ReleaseOutput(charge);
-      return WriteResult::kClosed;
-  }
-  return WriteResult::kOk;
+// --- The reader's role ---
+
+void StreamConnection::ReadTask(fiber::Task* task) {
+  static_cast<Role*>(task)->connection->RunReader();
 }
 
-void StreamConnection::ReleaseOutput(std::size_t bytes) {
-  if (output_bytes_.Release(bytes)) ResumeReading();
+// Without memory, ours or the handler's, the connection ends. That is looked at
+// here, around all that is read, so that nothing else has to.
+void StreamConnection::RunReader() {
+  for (;;) {
+    try {
+      if (ReadInTurn()) return;
+    } catch (const std::bad_alloc&) {
+      // Still the reader, which reads no more.
+      refused_ = true;
+      Close(Status(ENOMEM));
+    }
+  }
 }
 
-void StreamConnection::LookForRoom() {
-  if (output_bytes_.LookForRoom()) ResumeReading();
+// True: the role is left, or goes on in another task.
+bool StreamConnection::ReadInTurn() {
+  std::size_t taken = 0;
+  std::size_t message = 0;  // The largest that was incomplete.
+  for (;;) {
+    switch (reader_.Begin()) {
+      case Readiness::Turn::kLeft:
+        return true;
+      case Readiness::Turn::kStopped:
+        FinishReading();
+        return true;
+      case Readiness::Turn::kBroken:
+        CloseByPeer(/*gone=*/true);
+        continue;
+      case Readiness::Turn::kRead:
+        break;
+    }
+    // After a Close() somewhere below, Finish() refuses and Begin() says so; or
+    // will do, if it was somebody else's that hasn't come to that yet.
+    if (refused_) {
+      if (reader_.Finish()) return true;
+      continue;
+    }
+    if (DeliverLeft()) continue;
+    std::size_t bytes = 0;
+    // acquire: pairs with the release in EndInput; before the read, so that it
+    // gets all that had arrived when that was called.
+    const bool last = end_asked_.load(std::memory_order_acquire);
+    const Opening opening = FinishConnecting();
+    if (opening == Opening::kAwaitsTurn) return true;
+    // So that no read follows for an edge whose cause the first one will see.
+    if (opening == Opening::kDoneNow) continue;
+    const bool drained = opening == Opening::kWaiting ||
+                         ReadOnce(&bytes) == ReadOutcome::kDrained;
+    if (last && !drained) NoteLeftToEnd(bytes);
+    // relaxed: as in PauseReading. The rest of the turn comes after the pause.
+    if (refused_ || left_over_.load(std::memory_order_relaxed)) continue;
+    if (last && !end_told_ && (drained || *left_to_end_ == 0)) TellEndOfInput();
+    if (drained && reader_.Finish()) return true;
+    taken += bytes;
+    message = std::max(message, need_);
+    if (taken >= kBudgetOfOne && taken >= ReadBudget(message)) {
+      fiber::Submit(&read_task_);  // Still the reader.
+      return true;
+    }
+  }
+}
+
+// After EndInput(), and after a read of `bytes` off the socket that has left
+// some.
+void StreamConnection::NoteLeftToEnd(std::size_t bytes) {
+  if (left_to_end_) {
+    *left_to_end_ -= std::min(*left_to_end_, bytes);
+  } else {
+    left_to_end_ =
+        UnreadBytes(fd()) + (transport() != nullptr ? kHeldByTransport : 0);
+  }
+}
+
+std::size_t StreamConnection::ReadBudget(std::size_t message) const {
+  if (!EpollPoller::OfGroup(group())->serves_one()) return kReadBudget;
+  return std::clamp(kMessagesOfOne * message, kBudgetOfOne, kReadBudget);
+}
+
+// After a pause: gives OnData the bytes it left. True: it has had something,
+// and may have paused again, or closed.
+bool StreamConnection::DeliverLeft() {
+  // relaxed, all: see PauseReading.
+  if (!left_over_.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  left_over_.store(false, std::memory_order_relaxed);
+  if (input_.empty()) return false;
+  Deliver();
+  return true;
+}
+
+StreamConnection::Opening StreamConnection::FinishConnecting() {
+  // relaxed: only this role changes it once it has run.
+  if (!opening_.load(std::memory_order_relaxed)) return Opening::kDone;
+  if (!accepted_ && !connected_ && !FinishTcpConnecting()) {
+    return Opening::kWaiting;
+  }
+  if (transport() != nullptr) {
+    if (const Opening o = ShakeHands(); o != Opening::kDone) return o;
+  }
+  if (!accepted_) handler_->OnConnected();
+  OpenOutput();
+  return Opening::kDoneNow;
+}
+
+// kDone: the transport is ready for data.
+StreamConnection::Opening StreamConnection::ShakeHands() {
+  if (handshake_ != nullptr && !handshake_->BeginStep()) {
+    return Opening::kAwaitsTurn;  // Another task may have the role already.
+  }
+  Transport::Progress progress = transport()->Handshake();
+  // The last edge may be behind us: read on until the end.
+  if (progress == Transport::Progress::kWaiting && reader_.hang_up()) {
+    progress = transport()->Handshake();
+  }
+  if (handshake_ != nullptr) handshake_->EndStep();
+  if (progress == Transport::Progress::kWaiting) return Opening::kWaiting;
+  EndHandshake();
+  if (progress == Transport::Progress::kDone) return Opening::kDone;
+  const Status why = transport()->failure();
+  Close(Status(why.code(), (accepted_ ? "handshake with " : "connect to ") +
+                               remote_endpoint().ToString() + ": " +
+                               why.message()));
+  return Opening::kWaiting;
+}
+
+bool StreamConnection::FinishTcpConnecting() {
+  const int error = TakeSocketError(fd());
+  if (error != 0) {
+    Close(StatusFromErrno(error, "connect to " + remote_endpoint().ToString()));
+    return false;
+  }
+  // In place of remote_endpoint(), which may be the wildcard address.
+  const Endpoint peer = GetRemoteEndpoint(fd());
+  if (peer.empty()) return false;  // Still in progress.
+  connected_ = true;
+  if (peer.family() != AF_UNIX && GetLocalEndpoint(fd()) == peer) {
+    // Connecting to a free port from which the kernel picks our own end: two
+    // halves of one socket shake hands. Nobody listens there.
+    Close(StatusFromErrno(ECONNREFUSED,
+                          "connect to " + remote_endpoint().ToString()));
+    return false;
+  }
+  SetTcpNoDelay(fd());
+  return true;
+}
+
+StreamConnection::ReadOutcome StreamConnection::ReadOnce(std::size_t* bytes) {
+  // relaxed: written by this role only.
+  if (input_ended_.load(std::memory_order_relaxed)) return HandleEndOfInput();
+  bool filled;
+  {
+    ReadSpace space(need_ > input_.size() ? need_ - input_.size() : 0);
+    const ssize_t n =
+        transport() == nullptr
+            ? ReceivePieces(fd(), space.iovecs(), space.iovec_count())
+            : transport()->Receive(space.iovecs(), space.iovec_count());
+    if (transport() != nullptr) *bytes = transport()->taken();
+    if (n == 0) return HandleEndOfInput();
+    if (n < 0) {
+      // In place of `errno`: the handler may have moved this loop to another
+      // thread.
+      return FailToRead(fiber::GetLastError());
+    }
+    const auto received = static_cast<std::size_t>(n);
+    if (transport() == nullptr) *bytes = received;
+    filled = received == space.capacity();
+    input_.Append(space.Commit(received));
+  }
+  // relaxed: a timestamp on its own.
+  last_received_ns_.store(NowNs(), std::memory_order_relaxed);
+  Deliver();
+  // A short read has emptied the socket: later input makes a new edge. If the
+  // peer has hung up its last edge may be behind us already: read on until the
+  // end.
+  return filled || reader_.hang_up() ||
+                 (transport() != nullptr && transport()->HasMore())
+             ? ReadOutcome::kMore
+             : ReadOutcome::kDrained;
+}
+
+StreamConnection::ReadOutcome StreamConnection::FailToRead(int error) {
+  if (error == EINTR) return ReadOutcome::kMore;
+  if (error == EAGAIN) {
+    // Sending has failed, and all that the peer had sent before is read [SC7].
+    const int ended = output_.ended();
+    if (ended > 0) CloseEnded(ended);
+  } else if (transport() != nullptr) {
+    const Status why = transport()->failure();
+    Close(Status(why.code(), "read from " + remote_endpoint().ToString() +
+                                 ": " + why.message()));
+  } else {
+    Close(ErrorOf(error, "read from"));
+  }
+  return ReadOutcome::kDrained;
+}
+
+void StreamConnection::Deliver() {
+  std::string error;
+  need_ = 0;
+  if (!handler_->OnData(input_, &need_, &error)) {
+    refused_ = true;
+    Close(Status(EPROTO, "bad input from " + remote_endpoint().ToString() +
+                             ": " +
+                             (error.empty() ? "not understood" : error)));
+    return;
+  }
+  // relaxed: see PauseReading. The rest may be any number of messages.
+  if (left_over_.load(std::memory_order_relaxed)) return;
+  const std::size_t wanted = std::max(need_, input_.size());
+  if (wanted > options_.max_input) {
+    Close(Status(EMSGSIZE, "a message from " + remote_endpoint().ToString() +
+                               " is too large: more than " +
+                               std::to_string(options_.max_input) + " bytes (" +
+                               std::to_string(wanted) + ")"));
+    return;
+  }
+  if (!input_.empty()) compaction_.AfterAppend(&input_);
+}
+
+StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
+  // seq_cst: pairs with OnOutputEnded [SC7]. relaxed: written here only.
+  const bool first = !input_ended_.load(std::memory_order_relaxed);
+  input_ended_.store(true, std::memory_order_seq_cst);
+  int ended = output_.ended();
+  bool gone = false;
+  if (ended < 0) {
+    // Asked before output_ended_ is, again: if our own end has made the socket
+    // hang up, that was set first.
+    gone = HasHungUp(fd());
+    ended = output_.ended();
+  }
+  if (ended >= 0) {
+    CloseEnded(ended);
+    return ReadOutcome::kDrained;
+  }
+  // A look; a later step ends the output.
+  const bool flushing = output_.refused();
+  if (!gone && (!first || flushing || end_told_)) return ReadOutcome::kDrained;
+  if (!gone && handler_->OnEndOfInput()) return ReadOutcome::kDrained;
+  CloseByPeer(gone);
+  return ReadOutcome::kDrained;
+}
+
+void StreamConnection::CloseByPeer(bool gone) {
+  const std::string peer = remote_endpoint().ToString();
+  int error = gone ? TakeSocketError(fd()) : 0;
+  if (gone && error == 0 && remote_endpoint().family() != AF_UNIX) {
+    // Ours had not ended: it was a reset, which the flusher has been told of.
+    error = ECONNRESET;
+  }
+  if (error != 0) {
+    Close(StatusFromErrno(error, "connection to " + peer));
+  } else if (!accepted_ && transport() != nullptr && transport()->cut_short()) {
+    Close(Status(ECONNRESET,
+                 "the peer " + peer +
+                     " ended the connection without TLS's close_notify: its "
+                     "data may be cut short"));
+  } else if (!input_.empty()) {
+    Close(Status(ECONNRESET, "the peer " + peer +
+                                 " closed the connection in the middle of a "
+                                 "message, after " +
+                                 std::to_string(input_.size()) + " bytes"));
+  } else {
+    Close(Status(ESHUTDOWN, "the peer " + peer + " closed the connection"));
+  }
+}
+
+// All that had arrived when EndInput() was called has been delivered.
+void StreamConnection::TellEndOfInput() {
+  end_told_ = true;
+  input_.Clear();
+  // relaxed: as in FinishConnecting.
+  if (transport() != nullptr && opening_.load(std::memory_order_relaxed)) {
+    Close(Status(ECANCELED, "closed within its handshake"));
+    return;
+  }
+  // relaxed: as in HandleEndOfInput, which may have told it already.
+  if (input_ended_.load(std::memory_order_relaxed) || output_.refused()) {
+    return;
+  }
+  if (handler_->OnEndOfInput()) return;
+  Close(Status(ECANCELED, "closed: no more input is wanted"));
+}
+
+// The reader's last act [SC4].
+void StreamConnection::FinishReading() noexcept {
+  Status why;
+  bool lingering;
+  {
+    ScopedLock guard(lifecycle_lock_);
+    why = close_reason_;
+    lingering = flushing_;
+  }
+  if (lingering && fiber::CancelTimer(&linger_)) Deref();  // [SC6]
+  EndHandshake();
+  input_.Clear();
+  // relaxed: only this role changes it once Start() has run or can't any more.
+  const bool opening = opening_.load(std::memory_order_relaxed);
+  handler_->OnClosed(why);
+  Leave(opening ? 2 : 1);  // [SC2]
 }
 
 void StreamConnection::PauseReading() {
@@ -305,17 +534,17 @@ void StreamConnection::PauseReading() {
 
 void StreamConnection::PauseReadingForOutput() {
   PauseReading();
-  if (!output_bytes_.AskForRoom()) ResumeReading();
+  if (!output_.AskForRoom()) ResumeReading();
 }
 
 void StreamConnection::ResumeReading() {
-  if (reader_.Resume()) fiber::SubmitTo(group_, &read_task_);
+  if (reader_.Resume()) fiber::SubmitTo(group(), &read_task_);
 }
 
 void StreamConnection::EndInput() {
   // release: pairs with the acquire in RunReader.
   end_asked_.store(true, std::memory_order_release);
-  if (reader_.Signal()) fiber::SubmitTo(group_, &read_task_);
+  if (reader_.Signal()) fiber::SubmitTo(group(), &read_task_);
 }
 
 void StreamConnection::Close(Status why) {
@@ -342,12 +571,7 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
     registered = registered_;
     if (!started) Ref();  // [SC3]
   }
-  // relaxed: as in Write.
-  output_refused_.store(true, std::memory_order_relaxed);
-  const OutputList::Closed output = output_.Close();  // [SC1]
-  const std::size_t dropped = OutputNode::FreeAll(output.nodes);
-  output_bytes_.Close();
-  ReleaseOutput(dropped);
+  const bool has_flusher = output_.Close();  // [SC1]
   // relaxed: bytes written after ResetOnClose() have come into the list, which
   // publishes it, or never do.
   const bool reset = kind == CloseKind::kReset ||
@@ -355,8 +579,8 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
                       reset_on_close_.load(std::memory_order_relaxed));
   if (started && fd() >= 0) {
     // Output that was dropped must not look complete.
-    if (transport_ != nullptr && !reset && BufferedOutput() == 0) {
-      static_cast<void>(transport_->SendEnd());
+    if (transport() != nullptr && !reset && BufferedOutput() == 0) {
+      static_cast<void>(transport()->SendEnd());
     }
     if (reset) SetResetOnClose(fd());
     // relaxed: that of the side which set it, or which saw it [SC7].
@@ -364,12 +588,12 @@ void StreamConnection::CloseNow(Status why, CloseKind kind) {
                             input_ended_.load(std::memory_order_relaxed);
     if (!both_ended) ::shutdown(fd(), reset ? SHUT_RD : SHUT_RDWR);
   }
-  if (registered) EpollPoller::OfGroup(group_)->Retire(this);  // [SC5]
-  if (writable_.OnWritable()) fiber::Submit(&flush_task_);
+  if (registered) EpollPoller::OfGroup(group())->Retire(this);  // [SC5]
+  output_.Wake();
   if (reader_.Stop() || !registered) {  // [SC2]
-    fiber::SubmitTo(group_, &read_task_);
+    fiber::SubmitTo(group(), &read_task_);
   }
-  Leave(output.flusher ? 1 : 2);
+  Leave(has_flusher ? 1 : 2);
 }
 
 void StreamConnection::CloseAfterFlush() {
@@ -386,45 +610,12 @@ void StreamConnection::CloseAfterFlush(Status why) {
     Ref();  // The timer's [SC6].
     fiber::ArmTimer(&linger_, SaturatingAdd(NowNs(), options_.linger_ns));
   }
-  // relaxed: as in Write.
-  output_refused_.store(true, std::memory_order_relaxed);
-  OutputNode* node;
-  try {
-    node = OutputNode::Make(Buffer(), /*last=*/true);
-  } catch (const std::bad_alloc&) {
-    Close(Status(ENOMEM));
-    return;
-  }
-  switch (output_.Push(node)) {
-    case OutputList::PushResult::kQueued:
-      break;
-    case OutputList::PushResult::kBecomeFlusher:
-      fiber::Submit(&flush_task_);
-      break;
-    case OutputList::PushResult::kClosed:
-      OutputNode::Free(node);
-      break;
-  }
+  output_.End();
 }
 
-// Notes how much of the output the peer has taken; returns when it last took
-// some, as far as is known.
 std::int64_t StreamConnection::NoteTaken() {
-  // relaxed: the flusher's, which adds to it after having sent. Before the call
-  // below, so that bytes sent meanwhile look as if they weren't taken.
-  const std::int64_t sent = sent_bytes_.load(std::memory_order_relaxed);
-  int left = 0;
-  // Bytes that were not acknowledged. Another kind of socket: none.
-  if (fd() < 0 || ::ioctl(fd(), SIOCOUTQ, &left) != 0) left = 0;
-  in_kernel_ = left;
-  // It doesn't ask whether there is less than before: bytes that the peer has
-  // taken may have been made up for since.
-  if (sent - left > taken_bytes_) {
-    taken_bytes_ = sent - left;
-    taken_at_ns_ = NowNs();
-  }
-  // relaxed: timing only.
-  return std::max(taken_at_ns_, last_sent_ns_.load(std::memory_order_relaxed));
+  taken_.Look(fd(), output_.sent_bytes());
+  return std::max(taken_.taken_at_ns(), output_.last_sent_ns());
 }
 
 bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
@@ -470,7 +661,8 @@ void StreamConnection::GiveUpLingering() {
 
 Status StreamConnection::ErrorOf(int error, std::string_view what) const {
   try {
-    return StatusFromErrno(error, std::string(what) + " " + remote_.ToString());
+    return StatusFromErrno(
+        error, std::string(what) + " " + remote_endpoint().ToString());
   } catch (const std::bad_alloc&) {
     return Status(error);
   }
@@ -488,6 +680,17 @@ void StreamConnection::CloseEnded(int output_error) {
     why = flush_reason_;
   }
   CloseNow(std::move(why), CloseKind::kEnded);
+}
+
+void StreamConnection::OnOutputEnded(int error) {
+  // seq_cst: pairs with HandleEndOfInput [SC7].
+  if (input_ended_.load(std::memory_order_seq_cst)) {
+    CloseEnded(error);
+  } else if (error != 0 && reader_.Signal(/*hang_up=*/true)) {
+    // The peer is gone, but its last output may still be unread: perhaps the
+    // answer that explains it. The reader closes when it has read all.
+    fiber::Submit(&read_task_);
+  }
 }
 
 void StreamConnection::Leave(unsigned roles) {

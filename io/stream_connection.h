@@ -15,10 +15,8 @@
 //
 // Reading, cutting and all handler callbacks happen in one task at a time, on a
 // worker: as a rule one of the connection's group, but handlers must not rely
-// on that. Write() only queues; the first Write() on a quiet connection submits
-// one flush task behind the tasks that its worker has already queued, so that
-// the replies of a batch of requests leave in one system call. On a busy worker
-// that task lets others go first a few times more.
+// on that. Write() only queues; a task sends what several writers have written
+// (stream_output.h).
 //
 // For blocking-style reads and writes this is the wrong class.
 
@@ -29,11 +27,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
@@ -45,14 +43,14 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/timer.h"
 #include "flare/io/back_pressure.h"
-#include "flare/io/descriptor.h"
 #include "flare/io/fd.h"
-#include "flare/io/gather_policy.h"
-#include "flare/io/handshakes.h"
 #include "flare/io/memory_budget.h"
-#include "flare/io/output_list.h"
 #include "flare/io/readiness.h"
+#include "flare/io/stream_output.h"
+#include "flare/io/stream_socket.h"
+#include "flare/io/taken_output.h"
 #include "flare/io/transport.h"
+#include "flare/io/transport_handshake.h"
 
 namespace flare::io {
 
@@ -90,19 +88,8 @@ class StreamHandler {
   virtual void OnClosed(const Status& why) = 0;
 };
 
-enum class WriteResult {
-  kOk,         // Queued.
-  kClosed,     // The connection is closed or about to be.
-  kOverLimit,  // Too much output is waiting already; see WaitWritable().
-};
-
-// When to send written bytes.
-enum class Flush {
-  kSoon,  // With other output written by then: as a task.
-  kNow,   // By the writer, unless somebody is sending already.
-};
-
-class StreamConnection final : public Descriptor {
+class StreamConnection final : public StreamSocket,
+                               private StreamOutput::Owner {
  public:
   struct Options {
     // Close if this many received bytes are waiting and the handler could not
@@ -174,26 +161,26 @@ class StreamConnection final : public Descriptor {
   // written soon. A plain thread sends by itself, too, if nobody is sending;
   // while that pays, it lets other threads add to it first. Any thread; doesn't
   // block, allocates nothing in steady state.
-  [[nodiscard]] WriteResult Write(Buffer&& data, Flush flush = Flush::kSoon);
+  [[nodiscard]] WriteResult Write(Buffer&& data, Flush flush = Flush::kSoon) {
+    return output_.Write(std::move(data), flush);
+  }
 
   // At most half of max_output is waiting to be sent, or less while
   // Options::budget is tight. Any thread.
-  bool HasOutputRoom() const noexcept { return output_bytes_.HasRoom(); }
+  bool HasOutputRoom() const noexcept { return output_.HasRoom(); }
 
   // From here on HasOutputRoom() is false from `bytes` on already, if that is
   // less than half of max_output: for a connection with a single writer, whose
   // further output would only wait here. The limit of Write() stays. Any
   // thread.
-  void LowerOutputRoom(std::size_t bytes) noexcept {
-    output_bytes_.LowerRoom(bytes);
-  }
+  void LowerOutputRoom(std::size_t bytes) noexcept { output_.LowerRoom(bytes); }
 
   // After kOverLimit: waits until HasOutputRoom() (kRoom), the connection is
   // closed (kClosed), or NowNs() reaches the deadline (kTimedOut). Blocks the
   // fiber, or the thread. Don't call it from callbacks.
   [[nodiscard]] RoomResult WaitWritable(
       std::int64_t deadline_ns = kNoDeadline) {
-    return output_bytes_.Wait(deadline_ns);
+    return output_.WaitForRoom(deadline_ns);
   }
 
   // Sends the output that Write() accepted so far, ends our direction of the
@@ -208,7 +195,7 @@ class StreamConnection final : public Descriptor {
   // Closes now; output still waiting is dropped. OnClosed follows as a task.
   // The first `why` wins; it should not be OK. Any thread, also from callbacks;
   // doesn't block.
-  void Close(Status why);
+  void Close(Status why) override;
   // Closes, and tells the peer by a reset, so that it doesn't take the received
   // bytes for all there are.
   void Reset(Status why);
@@ -238,7 +225,7 @@ class StreamConnection final : public Descriptor {
   // the peer has taken nothing: as the budget is no longer tight, of which
   // nobody tells them. To be called from time to time. Any thread; doesn't
   // block.
-  void LookForRoom();
+  void LookForRoom() { output_.LookForRoom(); }
 
   // Reads once more, gives all input to OnData, and then calls OnEndOfInput()
   // as if the peer had ended its direction: all that had arrived when this was
@@ -249,7 +236,7 @@ class StreamConnection final : public Descriptor {
   void EndInput();
 
   // Bytes queued and not yet taken by the kernel, with each write's own charge.
-  std::size_t BufferedOutput() const noexcept { return output_bytes_.queued(); }
+  std::size_t BufferedOutput() const noexcept { return output_.queued(); }
 
   // The peer has taken output within the last `span_ns`, from us or from the
   // kernel, which may hold megabytes and tells us only when a third of that is
@@ -260,9 +247,7 @@ class StreamConnection final : public Descriptor {
   // When bytes were last received or sent (at first: creation), in NowNs()
   // time. Any thread.
   std::int64_t last_activity_ns() const noexcept {
-    // relaxed: timestamps on their own.
-    return std::max(last_received_ns_.load(std::memory_order_relaxed),
-                    last_sent_ns_.load(std::memory_order_relaxed));
+    return std::max(last_received_ns(), output_.last_sent_ns());
   }
 
   // When bytes were last received, likewise.
@@ -271,15 +256,12 @@ class StreamConnection final : public Descriptor {
     return last_received_ns_.load(std::memory_order_relaxed);
   }
 
-  const Endpoint& remote_endpoint() const noexcept { return remote_; }
   // Returns the identity of the peer, by its certificate. Null: a plain
   // connection, or the peer has shown none. From OnConnected(), or the first
   // OnData(), on; lives as long as the connection.
   const PeerIdentity* peer_identity() const noexcept {
-    return transport_ == nullptr ? nullptr : transport_->peer_identity();
+    return transport() == nullptr ? nullptr : transport()->peer_identity();
   }
-  // The scheduling group whose poller watches this connection.
-  std::size_t group() const noexcept { return group_; }
 
   // EpollPoller's.
   void OnEvents(std::uint32_t events, fiber::TaskList* ready) override;
@@ -291,14 +273,6 @@ class StreamConnection final : public Descriptor {
   struct LingerTimer : fiber::Timer {
     StreamConnection* connection = nullptr;
   };
-  // The handshake of a server's transport.
-  struct OwnHandshake : LingerTimer, Handshakes::Entry {
-    void OnTurn() override;
-    std::function<void()> MakeWay() override;
-
-    Handshakes* all = nullptr;  // Null: none to take turns with.
-    bool has_turn = false;
-  };
   enum class Opening {
     kDone,
     kDoneNow,  // By this step, in which time has passed.
@@ -307,7 +281,6 @@ class StreamConnection final : public Descriptor {
     kAwaitsTurn,
   };
   enum class ReadOutcome { kDrained, kMore };
-  enum class SendOutcome { kSent, kShort, kFull, kFailed };
   // kEnded: the peer has all output, and its end.
   enum class CloseKind { kEnded, kClose, kReset };
 
@@ -315,17 +288,17 @@ class StreamConnection final : public Descriptor {
                    const Options& options, Endpoint remote,
                    std::unique_ptr<Transport> transport);
 
-  // The tasks of both roles, as functions whose names reports show.
-  static void ReadTask(fiber::Task* task);
-  static void FlushTask(fiber::Task* task);
+  // --- The reader's role ---
 
-  // stream_connection_reader.cc: the reader's role.
+  // As a function whose name reports show.
+  static void ReadTask(fiber::Task* task);
   void RunReader();
   [[nodiscard]] bool ReadInTurn();
   [[nodiscard]] Opening FinishConnecting();
   [[nodiscard]] bool FinishTcpConnecting();
   [[nodiscard]] Opening ShakeHands();
   ReadOutcome ReadOnce(std::size_t* bytes);
+  ReadOutcome FailToRead(int error);
   ReadOutcome HandleEndOfInput();
   void CloseByPeer(bool gone);
   void TellEndOfInput();
@@ -335,27 +308,9 @@ class StreamConnection final : public Descriptor {
   void Deliver();
   void FinishReading() noexcept;
 
-  // stream_connection_flusher.cc: the flusher's role.
-  void RunFlusher();
-  bool LetOthersGoFirst();
-  bool GiveUpTurn(bool long_one);
-  void SendFromThread();
-  void SendAll();
-  [[nodiscard]] bool CollectOutput(std::size_t* writes = nullptr);
-  void DropOutput();
-  void ReleaseOutput(std::size_t bytes);
-  [[nodiscard]] bool SendPending();
-  // Something is left to be sent, the transport's own end included.
-  bool HasPending() const {
-    return !pending_.empty() || (transport_ != nullptr && last_node_seen_ &&
-                                 !transport_->end_sent());
-  }
-  SendOutcome SendOnce();
-  void EndOutput(int error);
+  // --- Life cycle ---
 
-  // stream_connection.cc: life cycle.
   Status BeginConnecting();
-  void BeginHandshake();
   void EndHandshake() noexcept;
   void OpenOutput();
   // `what` and the peer; without a text if there is no memory for it.
@@ -363,24 +318,27 @@ class StreamConnection final : public Descriptor {
   void CloseEnded(int output_error);
   void Leave(unsigned roles);
   void CloseNow(Status why, CloseKind kind);
+
+  // StreamOutput::Owner
+  void OnOutputRoom() override { ResumeReading(); }
+  void OnOutputEnded(int error) override;
+  void OnFlusherLeft() override { Leave(1); }
+
+  // Notes how much of the output the peer has taken; returns when it last took
+  // some, as far as is known.
   std::int64_t NoteTaken() FLARE_REQUIRES(lifecycle_lock_);
   // Whether output is left that the peer hasn't taken: ours, or the kernel's as
   // of the last NoteTaken().
   bool HasUntakenOutput() const FLARE_REQUIRES(lifecycle_lock_) {
-    return in_kernel_ != 0 || BufferedOutput() != 0;
+    return taken_.left() || BufferedOutput() != 0;
   }
   [[nodiscard]] bool ProlongLinger();
   void GiveUpLingering();
   static void OnLinger(fiber::Timer* timer);
-  static void OnHandshakeTimeout(fiber::Timer* timer);
 
   StreamHandler* const handler_;
   const Options options_;
-  const std::size_t group_;
-  const Endpoint remote_;
   const bool accepted_;
-  // Null: the socket itself.
-  const std::unique_ptr<Transport> transport_;
 
   // True before the start, the connection, and the end of the transport's
   // handshake: the flusher's role is still held for Start() or, after it, for
@@ -402,35 +360,8 @@ class StreamConnection final : public Descriptor {
   PacedCompaction compaction_;  // The compaction of input_.
   std::atomic<std::int64_t> last_received_ns_;
 
-  Role flush_task_;
-  OutputList output_{/*held=*/true};
-  // Something that is queued was written with Flush::kNow: the flusher shall
-  // not let other tasks go first.
-  std::atomic<bool> flush_now_{false};
-  WritableWait writable_;
-  BackPressure output_bytes_;
-  // The flusher's own.
-  bool last_node_seen_ = false;  // The marker of CloseAfterFlush().
-  Buffer pending_;
-  // The bytes that the nodes whose bytes are in `pending_` count in
-  // `output_bytes_` besides their bytes.
-  std::size_t pending_charge_ = 0;
-  // How often this flush has let other tasks go first.
-  int turns_given_up_ = 0;
-  // Flushes for which waiting wasn't expected to pay: some wait all the same.
-  unsigned flushes_ = 0;
-  // This flush may wait for any number of events.
-  bool waits_for_many_ = false;
-  // Bytes that were queued when this flush first let others go.
-  std::size_t buffered_at_first_ = 0;
-  GatherPolicy gather_policy_;  // For plain threads.
-  std::atomic<std::int64_t> last_sent_ns_;
-  std::atomic<std::int64_t> sent_bytes_{0};  // Written by the flusher.
+  StreamOutput output_;
 
-  // No more writes: CloseAfterFlush() was called or sending failed.
-  std::atomic<bool> output_refused_{false};
-  // Our direction has ended, with this errno or 0; -1: it has not.
-  std::atomic<int> output_ended_{-1};
   // ResetOnClose() was called.
   std::atomic<bool> reset_on_close_{false};
   // EndInput() was called.
@@ -449,16 +380,11 @@ class StreamConnection final : public Descriptor {
   bool flushing_ FLARE_GUARDED_BY(lifecycle_lock_) = false;
   Status flush_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
   Status close_reason_ FLARE_GUARDED_BY(lifecycle_lock_);
-  // Bytes that the kernel held at the last look.
-  int in_kernel_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
-  // Bytes that the peer had taken by then.
-  std::int64_t taken_bytes_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
-  // When a look last found more of these than the one before.
-  std::int64_t taken_at_ns_ FLARE_GUARDED_BY(lifecycle_lock_) = 0;
+  TakenOutput taken_ FLARE_GUARDED_BY(lifecycle_lock_);
   LingerTimer linger_;
   // Set for an accepted connection with a transport, until its handshake is
   // done.
-  std::unique_ptr<OwnHandshake> handshake_;
+  std::unique_ptr<TransportHandshake> handshake_;
 };
 
 }  // namespace flare::io

@@ -1,7 +1,5 @@
-// The flusher's role of a StreamConnection: collect written nodes, send them,
-// wait for room, end our direction. See output_list.cc for how the role is
-// taken and left, readiness.cc for waiting, stream_connection.cc for the life
-// cycle [SC...].
+#include "flare/io/stream_output.h"
+
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -10,15 +8,17 @@
 #include <cerrno>
 #include <cstddef>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/status.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/task.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_calls.h"
-#include "flare/io/stream_connection.h"
 
 namespace flare::io {
 namespace {
@@ -52,7 +52,115 @@ std::size_t BytesOf(const iovec* pieces, std::size_t count) {
 
 }  // namespace
 
-void StreamConnection::RunFlusher() {
+StreamOutput::StreamOutput(StreamSocket* socket, Owner* owner,
+                           const Options& options)
+    : socket_(socket),
+      owner_(owner),
+      refuse_writes_(options.refuse_writes),
+      bytes_(options.max_bytes, options.budget),
+      last_sent_ns_(NowNs()) {
+  task_.output = this;
+  task_.run = &StreamOutput::FlushTask;
+}
+
+void StreamOutput::FlushTask(fiber::Task* task) {
+  static_cast<Role*>(task)->output->RunFlusher();
+}
+
+void StreamOutput::Open() {
+  switch (list_.Release()) {
+    case OutputList::ReleaseResult::kReleased:
+      break;
+    case OutputList::ReleaseResult::kNotEmpty:
+      fiber::Submit(&task_);
+      break;
+    case OutputList::ReleaseResult::kClosed:
+      owner_->OnFlusherLeft();
+      break;
+  }
+}
+
+WriteResult StreamOutput::Write(Buffer&& data, Flush flush) {
+  if (refused()) return WriteResult::kClosed;
+  if (data.empty()) return WriteResult::kOk;
+  const std::size_t charge = data.size() + kWriteCharge;
+  if (!refuse_writes_) {
+    bytes_.Add(charge);
+  } else if (!bytes_.Admit(charge)) {
+    return WriteResult::kOverLimit;
+  }
+  OutputNode* node;
+  try {
+    node = OutputNode::Make(std::move(data));
+  } catch (const std::bad_alloc&) {
+    ReleaseBytes(charge);
+    socket_->Close(Status(ENOMEM));
+    return WriteResult::kClosed;
+  }
+  switch (list_.Push(node)) {
+    case OutputList::PushResult::kQueued:
+      // relaxed: says when to send, no more.
+      if (flush == Flush::kNow) {
+        flush_now_.store(true, std::memory_order_relaxed);
+      }
+      break;
+    case OutputList::PushResult::kBecomeFlusher:
+      // Its bytes would go among those of the parent.
+      if (fiber::IsForkedChild()) [[unlikely]] {
+        fiber::DieAsForkedChild();
+      }
+      if (flush == Flush::kNow) {
+        SendAll();
+      } else if (!fiber::IsFiberWorker()) {
+        SendFromThread();
+      } else {
+        fiber::Submit(&task_);
+      }
+      break;
+    case OutputList::PushResult::kClosed:
+      data = std::move(node->data);
+      OutputNode::Free(node);
+      ReleaseBytes(charge);
+      return WriteResult::kClosed;
+  }
+  return WriteResult::kOk;
+}
+
+void StreamOutput::End() {
+  RefuseWrites();
+  OutputNode* node;
+  try {
+    node = OutputNode::Make(Buffer(), /*last=*/true);
+  } catch (const std::bad_alloc&) {
+    socket_->Close(Status(ENOMEM));
+    return;
+  }
+  switch (list_.Push(node)) {
+    case OutputList::PushResult::kQueued:
+      break;
+    case OutputList::PushResult::kBecomeFlusher:
+      fiber::Submit(&task_);
+      break;
+    case OutputList::PushResult::kClosed:
+      OutputNode::Free(node);
+      break;
+  }
+}
+
+bool StreamOutput::Close() {
+  RefuseWrites();
+  const OutputList::Closed closed = list_.Close();  // [SC1]
+  const std::size_t dropped = OutputNode::FreeAll(closed.nodes);
+  bytes_.Close();
+  ReleaseBytes(dropped);
+  return closed.flusher;
+}
+
+void StreamOutput::ReleaseBytes(std::size_t bytes) {
+  if (bytes_.Release(bytes)) owner_->OnOutputRoom();
+}
+
+void StreamOutput::RunFlusher() {
   if (LetOthersGoFirst()) return;
   SendAll();
 }
@@ -61,30 +169,30 @@ void StreamConnection::RunFlusher() {
 // Flush::kNow. Where this flush may wait for any number of events
 // (waits_for_many_), tells the poller whether that has brought more output.
 // True: it is queued again, and must touch nothing any more.
-bool StreamConnection::LetOthersGoFirst() {
-  EpollPoller* const poller = EpollPoller::OfGroup(group_);
-  const std::size_t buffered = BufferedOutput();
+bool StreamOutput::LetOthersGoFirst() {
+  EpollPoller* const poller = EpollPoller::OfGroup(socket_->group());
+  const std::size_t buffered = queued();
   if (turns_given_up_ == 0) {
-    buffered_at_first_ = buffered;
+    queued_at_first_ = buffered;
     waits_for_many_ = poller->waiting_may_pay() || ++flushes_ % kTryEvery == 0;
   }
   // relaxed: as in Write.
   const bool now = flush_now_.load(std::memory_order_relaxed);
   if (!now && GiveUpTurn(poller->waiting_pays())) return true;
   if (waits_for_many_ && (now || turns_given_up_ != 0)) {
-    poller->NoteFlushWaited(buffered > buffered_at_first_);
+    poller->NoteFlushWaited(buffered > queued_at_first_);
   }
   turns_given_up_ = 0;
   return false;
 }
 
 // A few short turns or a long one. True: as LetOthersGoFirst().
-bool StreamConnection::GiveUpTurn(bool long_one) {
+bool StreamOutput::GiveUpTurn(bool long_one) {
   if (turns_given_up_ >= (long_one ? 1 : kMostTurnsGivenUp)) return false;
   ++turns_given_up_;  // Before it is queued: another worker may take it.
-  if (long_one ? fiber::SubmitBehindEvents(&flush_task_)
+  if (long_one ? fiber::SubmitBehindEvents(&task_)
                : fiber::SubmitBehindOthers(
-                     &flush_task_, waits_for_many_ ? kAnyNumber : kFewEvents)) {
+                     &task_, waits_for_many_ ? kAnyNumber : kFewEvents)) {
     return true;
   }
   --turns_given_up_;
@@ -94,13 +202,13 @@ bool StreamConnection::GiveUpTurn(bool long_one) {
 // It isn't done by a task: often a worker would have to be woken for it. A
 // writer that writes while this thread waits finds the flusher's role taken,
 // and leaves it to it [OL1].
-void StreamConnection::SendFromThread() {
+void StreamOutput::SendFromThread() {
   if (gather_policy_.ShouldWait()) {
     const std::int64_t start_ns = NowNs();
     ::sched_yield();
     std::size_t writes = 0;
     // If it is closed, SendAll() finds that, too.
-    if (CollectOutput(&writes)) {
+    if (Collect(&writes)) {
       gather_policy_.Waited(writes - 1, NowNs() - start_ns);
     }
   }
@@ -108,18 +216,18 @@ void StreamConnection::SendFromThread() {
 }
 
 // Sends until there is no more, or the kernel takes no more.
-void StreamConnection::SendAll() {
+void StreamOutput::SendAll() {
   for (int rounds = 1;; ++rounds) {
     // relaxed: as in Write, which has queued the output that this is about.
     flush_now_.store(false, std::memory_order_relaxed);
-    if (!CollectOutput()) break;
+    if (!Collect()) break;
     if (!SendPending()) return;
     // It isn't ended if it is cut short: the peer mustn't take that for the
     // end.
-    if (last_node_seen_ && pending_.empty()) EndOutput(0);
+    if (last_seen_ && pending_.empty()) EndOutput(0);
     // relaxed: written by this role only.
-    if (output_ended_.load(std::memory_order_relaxed) >= 0) break;
-    switch (output_.Release()) {
+    if (ended_.load(std::memory_order_relaxed) >= 0) break;
+    switch (list_.Release()) {
       case OutputList::ReleaseResult::kReleased:
         return;
       case OutputList::ReleaseResult::kNotEmpty:
@@ -127,28 +235,28 @@ void StreamConnection::SendAll() {
         if (rounds < kMostRoundsOfThread && !fiber::IsFiberWorker()) continue;
         // The writer should finish its batch first: behind this worker's queued
         // tasks.
-        fiber::Submit(&flush_task_);
+        fiber::Submit(&task_);
         return;
       case OutputList::ReleaseResult::kClosed:
         break;
     }
   }
-  DropOutput();
-  Leave(1);  // [SC1]
+  Drop();
+  owner_->OnFlusherLeft();  // [SC1]
 }
 
 // Moves everything written so far to `pending_`, and tells how many writes that
 // were. False: closed.
-bool StreamConnection::CollectOutput(std::size_t* writes) {
-  const OutputList::Taken taken = output_.TakeAll();
+bool StreamOutput::Collect(std::size_t* writes) {
+  const OutputList::Taken taken = list_.TakeAll();
   if (writes != nullptr) *writes = taken.count;
   for (OutputNode* node = taken.nodes; node != nullptr;) {
     OutputNode* const next = node->next;
-    if (last_node_seen_) {
-      ReleaseOutput(node->data.size() + kWriteCharge);
+    if (last_seen_) {
+      ReleaseBytes(node->data.size() + kWriteCharge);
     } else {
       pending_.Append(std::move(node->data));
-      last_node_seen_ = node->last;
+      last_seen_ = node->last;
       if (!node->last) pending_charge_ += kWriteCharge;
     }
     OutputNode::Free(node);
@@ -158,16 +266,16 @@ bool StreamConnection::CollectOutput(std::size_t* writes) {
 }
 
 // Drops the bytes that are still to be sent, and those that come later [OL5].
-void StreamConnection::DropOutput() {
+void StreamOutput::Drop() {
   std::size_t bytes = pending_.size() + std::exchange(pending_charge_, 0);
   pending_.Clear();
-  bytes += OutputNode::FreeAll(output_.Close().nodes);
-  ReleaseOutput(bytes);
+  bytes += OutputNode::FreeAll(list_.Close().nodes);
+  ReleaseBytes(bytes);
 }
 
 // Sends `pending_`. False: has left the role and waits for room. True: all is
 // sent, or will never be.
-bool StreamConnection::SendPending() {
+bool StreamOutput::SendPending() {
   bool armed = false;
   while (HasPending()) {
     const bool only_end = pending_.empty();
@@ -185,7 +293,7 @@ bool StreamConnection::SendPending() {
       // From here on an edge is not lost; then one more try.
       writable_.Arm();
       armed = true;
-      if (output_.closed()) break;  // [OL4]
+      if (list_.closed()) break;  // [OL4]
     } else {
       if (writable_.Wait()) return false;
       armed = false;
@@ -196,17 +304,18 @@ bool StreamConnection::SendPending() {
 }
 
 // kSent: the socket has all of this call, or the end.
-StreamConnection::SendOutcome StreamConnection::SendOnce() {
+StreamOutput::SendOutcome StreamOutput::SendOnce() {
   iovec pieces[kMaxIovecs];
   const std::size_t count = pending_.FillIovecs(pieces, kMaxIovecs);
   // The end follows at once: as one segment with the last bytes.
-  const int flags = last_node_seen_ ? MSG_MORE : 0;
+  const int flags = last_seen_ ? MSG_MORE : 0;
+  Transport* const transport = socket_->transport();
   ssize_t n;
   int error;
   do {
-    n = transport_ == nullptr ? SendPieces(fd(), pieces, count, flags)
-        : count == 0          ? transport_->SendEnd()
-                              : transport_->Send(pieces, count, flags);
+    n = transport == nullptr ? SendPieces(socket_->fd(), pieces, count, flags)
+        : count == 0         ? transport->SendEnd()
+                             : transport->Send(pieces, count, flags);
     // In place of `errno`: waiting may have moved this to another thread.
     error = n < 0 ? fiber::GetLastError() : 0;
   } while (error == EINTR);
@@ -224,30 +333,23 @@ StreamConnection::SendOutcome StreamConnection::SendOnce() {
   sent_bytes_.store(sent_bytes_.load(std::memory_order_relaxed) +
                         static_cast<std::int64_t>(sent),
                     std::memory_order_relaxed);
-  ReleaseOutput(sent + std::exchange(pending_charge_, 0));
+  ReleaseBytes(sent + std::exchange(pending_charge_, 0));
   return whole ? SendOutcome::kSent : SendOutcome::kShort;
 }
 
 // Ends our direction: after the last output (0) or because sending failed. The
 // role ends with it.
-void StreamConnection::EndOutput(int error) {
+void StreamOutput::EndOutput(int error) {
   // relaxed: written by this role only.
-  if (output_ended_.load(std::memory_order_relaxed) >= 0) return;
-  // relaxed: as in Write.
-  output_refused_.store(true, std::memory_order_relaxed);
-  DropOutput();
+  if (ended_.load(std::memory_order_relaxed) >= 0) return;
+  RefuseWrites();
+  Drop();
   // relaxed: a timestamp on its own; the peer's time to end starts here.
   last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
-  // seq_cst, both: pair with HandleEndOfInput [SC7].
-  output_ended_.store(error, std::memory_order_seq_cst);
-  if (error == 0) ::shutdown(fd(), SHUT_WR);
-  if (input_ended_.load(std::memory_order_seq_cst)) {
-    CloseEnded(error);
-  } else if (error != 0 && reader_.Signal(/*hang_up=*/true)) {
-    // The peer is gone, but its last output may still be unread: perhaps the
-    // answer that explains it. The reader closes when it has read all.
-    fiber::Submit(&read_task_);
-  }
+  // seq_cst: pairs with StreamConnection::HandleEndOfInput [SC7].
+  ended_.store(error, std::memory_order_seq_cst);
+  if (error == 0) ::shutdown(socket_->fd(), SHUT_WR);
+  owner_->OnOutputEnded(error);
 }
 
 }  // namespace flare::io
