@@ -14,6 +14,8 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/future.h"
+#include "flare/fiber/task.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
@@ -220,6 +222,53 @@ TEST_F(ClientUnprocessedTest, WritersGoOnMeanwhile) {
     }
     EXPECT_EQ(next, kMessages) << echoes[i].reader.status().ToString();
     written[i].Wait();
+  }
+}
+
+// Writers, readers and cancellers, each at its own pace, while the call moves.
+TEST_F(ClientUnprocessedTest, EndsMayComeAtAnyMoment) {
+  for (int round = 0; round != 30; ++round) {
+    RpcChannel channel;
+    ASSERT_TRUE(channel.Open(
+        "grpc://" + raw_.endpoint().ToString() + "," +
+            server_->endpoint().ToString(),
+        {.max_connections_per_server = 1, .pool = ConnectionPool::Create()}));
+    Streamer_SyncStub stub(&channel);
+    OpenEcho echoes[2];
+    for (OpenEcho& echo : echoes) echo.Open(&stub);
+    const auto peer = Await(kHeadOfFirst);
+    fiber::Event ended[2];
+    for (int i = 0; i != 2; ++i) {
+      fiber::Spawn([&, i] {
+        for (int n = 0; n != 100; ++n) {
+          if (!echoes[i].writer.Write(MakeNumber(n))) break;
+        }
+        echoes[i].writer.Close();
+        ended[i].Set();
+      });
+    }
+    peer->Send(kNoneWasSeen);
+    fiber::Event cancelled;
+    if (round % 3 != 0) {
+      fiber::Spawn([&, round] {
+        this_fiber::SleepFor(std::chrono::microseconds(20 * round));
+        for (OpenEcho& echo : echoes) echo.controller.StartCancel();
+        cancelled.Set();
+      });
+    } else {
+      cancelled.Set();
+    }
+    for (OpenEcho& echo : echoes) {
+      int next = 0;
+      for (const Number& number : echo.reader) {
+        EXPECT_EQ(number.value(), next++);
+      }
+      if (round % 3 == 0) {
+        EXPECT_EQ(next, 100) << echo.reader.status().ToString();
+      }
+    }
+    cancelled.Wait();
+    for (fiber::Event& event : ended) event.Wait();
   }
 }
 
