@@ -312,6 +312,13 @@ TEST_F(ClientUnprocessedTest, StreamsWhoseConnectionIsRefused) {
     ASSERT_TRUE(echo.writer.Write(MakeNumber(0)));
   }
   for (OpenEcho& echo : echoes) echo.Finish(0, 1);
+  // There may be no other server.
+  RpcChannel alone("grpc://" + dead.endpoint().ToString());
+  Streamer_SyncStub dead_stub(&alone);
+  OpenEcho failed;
+  failed.Open(&dead_stub);
+  EXPECT_FALSE(failed.reader.Read());
+  EXPECT_THAT(failed.controller.ErrorText(), HasSubstr("refused"));
 }
 
 // The second begin waits for a connection, in vain.

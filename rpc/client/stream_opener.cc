@@ -235,6 +235,7 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
     *begun = Begun::kYes;
     return stream;
   }
+  *begun = Begun::kNotConnected;
   if (connection->established()) {
     *begun = Begun::kNotHere;
     connection->Retire();
@@ -289,13 +290,17 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
   RefPtr<CallStream> stream;
   Begun begun = Begun::kNotHere;
   Route::Choice choice;
-  for (int i = 0; begun == Begun::kNotHere && i != kMaxTries; ++i) {
+  for (int i = 0; i != kMaxTries; ++i) {
     auto acquired =
         route->AcquireForStream(deadline, wishes.balancing_key(), &choice);
     if (!acquired) return Failed(acquired.error(), controller);
     stream = BeginOn(*acquired, choice, call, &begun);
     choice.table = nullptr;  // The stream's release ends it.
     choice.probe = 0;
+    const bool again =
+        begun == Begun::kNotHere ||
+        (begun == Begun::kNotConnected && i == 0 && route->Hopeful());
+    if (!again) break;
   }
   if (begun != Begun::kYes) return stream;
   if (controller != nullptr) controller->BindStream(stream);

@@ -58,7 +58,8 @@ class StreamOpener {
     std::int64_t deadline_ns = 0;
   };
   // kNotHere: the server had ended the connection; another one may do.
-  enum class Begun { kYes, kNo, kNotHere };
+  // kNotConnected: it couldn't be made.
+  enum class Begun { kYes, kNo, kNotHere, kNotConnected };
 
   // The call's CallStream::Options::on_unprocessed on the server of `choice`.
   static Function<void(RefPtr<CallStream>)> BeginAgain(
