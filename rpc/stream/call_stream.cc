@@ -590,14 +590,12 @@ CallStream::Sent CallStream::TryToSend(OutboundBody* message, bool compressed,
       }
       if (last) PutMetadataLast(&after);
     }
-    // OnReset() learns of the connection's end.
-    if (compressed) [[unlikely]] {
-      if (!wire_->SendCompressed(std::move(*message).ToBuffer(), last)) {
-        return Sent::kNever;
-      }
-    } else if (!wire_->SendMessage(std::move(*message), last)) {
-      return Sent::kNever;
-    }
+    // OnReset() learns of the connection's end, or OnUnprocessed(): then the
+    // message is written again, if it was kept [SX7].
+    const bool sent =
+        compressed ? wire_->SendCompressed(std::move(*message).ToBuffer(), last)
+                   : wire_->SendMessage(std::move(*message), last);
+    if (!sent && !on_unprocessed_) return Sent::kNever;
     credit_ += static_cast<std::int64_t>(wire_->TakeCredit());
     if (!last) return Sent::kYes;
     EndOutputLocked(&after);
