@@ -75,22 +75,34 @@ def flare_cc_part(name, srcs = [], copts = [], deps = [], **kwargs):
             _ours("//:as_one_source"): textual,
             "//conditions:default": [],
         }),
-        copts = COPTS + copts + _precompiled_copts(),
-        deps = deps + _precompiled_deps(),
+        copts = COPTS + copts + _part_copts(),
+        deps = deps + _part_deps(),
         **kwargs
     )
 
-# The ordinary build has none: from precompiled headers gcc makes other code,
+# The packages that are optimised in plain builds, too: all tests run through
+# them, and ThreadSanitizer keeps its stack of calls over a switch of fibers only
+# where that is optimised.
+_INNER = ["base", "fiber", "io"]
+
+def _is_inner():
+    return native.package_name() in _INNER
+
+# The ordinary build has no precompiled headers: from them gcc makes other code,
 # and warns of overruns in moves of std::string that aren't there.
-def _precompiled_copts():
+def _part_copts():
+    optimised = include_precompiled("headers")
     return select({
-        _ours("//:sanitized"): include_precompiled("headers"),
+        _ours("//:plain"): optimised if _is_inner() else ["-O0"] + include_precompiled("headers_O0"),
+        _ours("//:sanitized"): optimised,
         "//conditions:default": [],
     })
 
-def _precompiled_deps():
+def _part_deps():
+    optimised = [_ours("//tools/bazel:headers")]
     return select({
-        _ours("//:sanitized"): [_ours("//tools/bazel:headers")],
+        _ours("//:plain"): optimised if _is_inner() else [_ours("//tools/bazel:headers_O0")],
+        _ours("//:sanitized"): optimised,
         "//conditions:default": [],
     })
 
@@ -127,14 +139,14 @@ def _plain_copts(headers = "headers"):
 # compiled where those are plain, and as libraries are elsewhere.
 def _outer_copts():
     return select({
-        _ours("//:plain_tests"): _plain_copts(),
+        _ours("//:plain"): _plain_copts(),
         _ours("//:sanitized"): include_precompiled("headers"),
         "//conditions:default": [],
     })
 
 def _outer_deps():
     return select({
-        _ours("//:plain_tests"): [_ours("//tools/bazel:headers_O0")],
+        _ours("//:plain"): [_ours("//tools/bazel:headers_O0")],
         _ours("//:sanitized"): [_ours("//tools/bazel:headers")],
         "//conditions:default": [],
     })
@@ -220,14 +232,14 @@ def flare_cc_test(
     native.cc_test(
         name = name,
         srcs = select({
-            _ours("//:plain_tests"): srcs,
+            _ours("//:plain"): srcs,
             "//conditions:default": [by_clang],
         }),
         # Optimising instrumented tests takes longer than running them.
         copts = copts + _plain_copts(headers),
         linkopts = _test_linkopts(),
         deps = deps + select({
-            _ours("//:plain_tests"): [_ours("//tools/bazel:%s_O0" % headers)],
+            _ours("//:plain"): [_ours("//tools/bazel:%s_O0" % headers)],
             "//conditions:default": [],
         }),
         size = size,
