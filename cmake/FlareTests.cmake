@@ -61,6 +61,13 @@ if(FLARE_BUILD_RPC)
       rpc/testing/published_service.proto
       rpc/testing/streamer.proto)
 
+  # It has OpenTelemetry's names, which no other program of flare's has.
+  add_library(flare_otlp_collector STATIC)
+  flare_compile_options(flare_otlp_collector)
+  flare_generate_services(TARGET flare_otlp_collector
+    PROTOS rpc/testing/otlp_collector.proto)
+  target_link_libraries(flare_otlp_collector PUBLIC flare::tracing)
+
   flare_tests(base
     FILES base/zero_copy_stream_test.cc
     LIBRARIES flare::rpc)
@@ -69,7 +76,7 @@ if(FLARE_BUILD_RPC)
   file(GLOB tracing_tests CONFIGURE_DEPENDS rpc/tracing/*_test.cc)
   list(REMOVE_ITEM tests ${tracing_tests})
   flare_tests(rpc FILES ${tracing_tests}
-    LIBRARIES flare_testing_services flare_rpc_testing flare::tracing)
+    LIBRARIES flare_testing_services flare_rpc_testing flare_otlp_collector)
   flare_tests(rpc FILES ${tests}
     LIBRARIES flare_testing_services flare_rpc_testing flare::services)
 endif()
