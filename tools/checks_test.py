@@ -195,6 +195,19 @@ class CheckIncludesTest(unittest.TestCase):
             self.missing('#include "glog/logging.h"\n  CHECK(yes);'), [])
         self.assertEqual(self.missing('#define MY_CHECK(x) CHECK_MINE(x)'), [])
 
+    def test_headers_may_declare_classes_of_protobuf(self):
+        code = 'void F(google::protobuf::Message* message);'
+        declaration = 'namespace google::protobuf {\nclass Message;\n}\n'
+        service = '#include <google/protobuf/service.h>\n'
+        self.assertEqual(len(self.missing(declaration + service + code)), 1)
+        for declared in (declaration, service):
+            self.assertEqual(
+                list(check_includes.check('rpc/x.h', declared + code)), [])
+        self.assertEqual(len(list(check_includes.check('rpc/x.h', code))), 1)
+        for header in '"a/b.pb.h"', '<google/protobuf/message.h>':
+            self.assertEqual(
+                self.missing('#include %s\n%s' % (header, code)), [])
+
     def test_a_header_has_one_spelling(self):
         files = [('a.cc', '#include <x.h>\n'), ('b.cc', '#include "x.h"\n'),
                  ('c.cc', '#include "x.h"\n#include <y.h>\n')]

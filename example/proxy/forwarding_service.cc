@@ -1,5 +1,7 @@
 #include "example/proxy/forwarding_service.h"
 
+#include <google/protobuf/message.h>
+
 #include <chrono>
 #include <new>
 #include <string>

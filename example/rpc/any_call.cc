@@ -1,5 +1,7 @@
 #include "example/rpc/any_call.h"
 
+#include <google/protobuf/message.h>
+
 #include <cstddef>
 #include <string>
 

@@ -4,6 +4,7 @@
 #define FLARE_EXAMPLE_RPC_DESCRIPTOR_ERRORS_H_
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <google/protobuf/stubs/common.h>
 
 #include <string>

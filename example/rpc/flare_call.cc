@@ -6,6 +6,7 @@
 // docs/flare_call.md describes its flags, its output and its exit status.
 
 #include <gflags/gflags.h>
+#include <google/protobuf/message.h>
 #include <unistd.h>
 
 #include <cerrno>

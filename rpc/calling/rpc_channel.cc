@@ -1,5 +1,7 @@
 #include "flare/rpc/rpc_channel.h"
 
+#include <google/protobuf/message.h>
+
 #include <utility>
 
 #include "flare/rpc/client/client_call.h"

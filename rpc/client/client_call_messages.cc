@@ -1,5 +1,7 @@
 // The messages of calls: serialized to bytes, and parsed. client_call.cc has
 // the rules of access.
+#include <google/protobuf/message.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <limits>

@@ -1,5 +1,7 @@
 #include "flare/rpc/client/intercepted_call.h"
 
+#include <google/protobuf/message.h>
+
 #include <cstddef>
 #include <exception>
 #include <string>

@@ -5,6 +5,8 @@
 #ifndef FLARE_RPC_CLIENT_ROUTE_H_
 #define FLARE_RPC_CLIENT_ROUTE_H_
 
+#include <google/protobuf/descriptor.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,7 @@
 #include "flare/rpc/fan_out/parallel_channel.h"
 
+#include <google/protobuf/message.h>
+
 #include <cstddef>
 #include <utility>
 

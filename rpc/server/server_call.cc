@@ -1,5 +1,7 @@
 #include "flare/rpc/server/server_call.h"
 
+#include <google/protobuf/message.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>

@@ -12,6 +12,8 @@
 #ifndef FLARE_RPC_SERVICES_HEALTH_H_
 #define FLARE_RPC_SERVICES_HEALTH_H_
 
+#include <google/protobuf/descriptor.h>
+
 #include <functional>
 #include <map>
 #include <memory>

@@ -9,6 +9,8 @@
 #ifndef FLARE_RPC_TESTING_SERVERS_FIXTURE_H_
 #define FLARE_RPC_TESTING_SERVERS_FIXTURE_H_
 
+#include <google/protobuf/message.h>
+
 #include <chrono>
 #include <cstddef>
 #include <memory>

@@ -1,5 +1,7 @@
 #include "flare/rpc/tracing/tracing_interceptors.h"
 
+#include <google/protobuf/message.h>
+
 #include <optional>
 #include <string>
 #include <string_view>

@@ -17,6 +17,7 @@
 #define TOOLS_PROTOC_PLUGIN_GENERATOR_H_
 
 #include <google/protobuf/compiler/code_generator.h>
+#include <google/protobuf/descriptor.h>
 
 #include <cstdint>
 #include <string>
