@@ -3,7 +3,7 @@
 //
 //   kReturned  the service's method has returned, or wasn't called
 //   kEnded     somebody has claimed the end: by `done`, or as the method threw
-//   kThrown    ... the latter
+//   kThrown    ... the latter; set with kEnded, at once, or not at all
 //   kReleased  all of the call is released but its memory
 //   kWatched   somebody watches its context
 //

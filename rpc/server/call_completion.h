@@ -55,9 +55,16 @@ class CallCompletion {
   // It has thrown. True: the call fails by that, here or, with interceptors,
   // after them. False: `done` was first, and the call goes its way.
   [[nodiscard]] bool ClaimByException() {
-    // acq_rel: pairs with ClaimByDone() and Watch() [CE1].
-    return (word_.fetch_or(kEnded | kThrown, std::memory_order_acq_rel) &
-            kEnded) == 0;
+    // acquire: pairs with ClaimByDone() and Watch() [CE1].
+    std::uint8_t word = word_.load(std::memory_order_acquire);
+    do {
+      // Without kThrown, by which Seal() would make it the call's end.
+      if ((word & kEnded) != 0) return false;
+      // acq_rel, acquire: pairs with them, both ways.
+    } while (!word_.compare_exchange_weak(word, word | kEnded | kThrown,
+                                          std::memory_order_acq_rel,
+                                          std::memory_order_acquire));
+    return true;
   }
 
   // The interceptors are called next, in place of the method.

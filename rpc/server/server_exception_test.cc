@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 #include "flare/fiber/task.h"
 #include "flare/fiber/testing/stress.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -36,6 +38,19 @@ class ServerExceptionTest : public ServerTest {
     EXPECT_EQ(reply->id, id_);
     return *reply;
   }
+
+  // An interceptor that does nothing.
+  void Intercept() {
+    struct Interceptor : ServerInterceptor {
+      void Intercept(InterceptedCall&, ServerNext& next) override {
+        next.Run();
+      }
+    };
+    server().AddInterceptor(std::make_shared<Interceptor>());
+  }
+
+  void ThrowAfterDone();
+  void RaceWithDone();
 
  private:
   std::uint64_t id_ = 0;
@@ -69,7 +84,7 @@ TEST_F(ServerExceptionTest, FailTheCallAndNothingElse) {
   EXPECT_EQ(server().method_statistics()[0].running, 0u);
 }
 
-TEST_F(ServerExceptionTest, AreOnlyLoggedAfterDone) {
+void ServerExceptionTest::ThrowAfterDone() {
   service().on_call = [](TestCall call) {
     FlexibleService::Echo(call);
     throw std::runtime_error("too late");
@@ -82,6 +97,13 @@ TEST_F(ServerExceptionTest, AreOnlyLoggedAfterDone) {
     EXPECT_EQ(reply.As<TestResponse>().body(), std::to_string(i));
   }
   EXPECT_EQ(server().statistics().calls_failed, 0u);
+}
+
+TEST_F(ServerExceptionTest, AreOnlyLoggedAfterDone) { ThrowAfterDone(); }
+
+TEST_F(ServerExceptionTest, AreOnlyLoggedAfterDoneWithInterceptors) {
+  Intercept();
+  ThrowAfterDone();
 }
 
 // The method has passed it on: request, response and controller are still
@@ -151,14 +173,14 @@ TEST_F(ServerExceptionTest, EndTheWatchOfTheCall) {
   }
 }
 
-// An exception and `done`, at once: each call is answered once.
-TEST_F(ServerExceptionTest, RaceWithDone) {
+// An exception and `done`, at once: each call is answered once, and by one.
+void ServerExceptionTest::RaceWithDone() {
   std::atomic<int> begun{0};
   std::atomic<int> ended{0};
   service().on_call = [&](TestCall call) {
     ++begun;
     fiber::Spawn([call, &ended] {
-      call.done->Run();
+      call.Reply("done");
       ++ended;
     });
     if (begun % 2 == 0) this_fiber::Yield();
@@ -181,12 +203,25 @@ TEST_F(ServerExceptionTest, RaceWithDone) {
     for (int i = 0; i != kBatch; ++i) {
       const auto reply = client.ReadReply();
       ASSERT_TRUE(reply);
-      ++(reply->status == STATUS_SUCCESS ? succeeded : failed);
+      if (reply->status == STATUS_SUCCESS) {
+        ++succeeded;
+        ASSERT_EQ(reply->As<TestResponse>().body(), "done");
+      } else {
+        ++failed;
+        ASSERT_NE(reply->description, "");
+      }
     }
     while (ended != begun) std::this_thread::yield();
   }
   EXPECT_EQ(succeeded + failed, begun);
   EXPECT_EQ(server().statistics().calls_running, 0u);
+}
+
+TEST_F(ServerExceptionTest, RaceWithDone) { RaceWithDone(); }
+
+TEST_F(ServerExceptionTest, RaceWithDoneWithInterceptors) {
+  Intercept();
+  RaceWithDone();
 }
 
 }  // namespace
