@@ -61,8 +61,9 @@ if(FLARE_BUILD_RPC)
       rpc/testing/published_service.proto
       rpc/testing/streamer.proto)
 
-  # It has OpenTelemetry's names, which no other program of flare's has.
-  add_library(flare_otlp_collector STATIC)
+  # Objects, since services are found by name. Apart from the others, since it has
+  # the names of OpenTelemetry's own code.
+  add_library(flare_otlp_collector OBJECT)
   flare_compile_options(flare_otlp_collector)
   flare_generate_services(TARGET flare_otlp_collector
     PROTOS rpc/testing/otlp_collector.proto)
