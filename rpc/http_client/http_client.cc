@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -50,6 +51,44 @@ bool IsRedirection(HttpStatus status) {
   }
 }
 
+// Null: it is none.
+const char* NameOf(int error) {
+#define FLARE_HTTP_ERROR(name) \
+  case name:                   \
+    return #name
+  switch (error) {
+    FLARE_HTTP_ERROR(ERROR_INVALID_URI_ADDRESS);
+    FLARE_HTTP_ERROR(ERROR_FAIL_TO_RESOLVE_ADDRESS);
+    FLARE_HTTP_ERROR(ERROR_CONNECTION);
+    FLARE_HTTP_ERROR(ERROR_TIMEOUT);
+    FLARE_HTTP_ERROR(ERROR_PARSE_RESPONSE);
+    FLARE_HTTP_ERROR(ERROR_FAIL_TO_CONNECT_SERVER);
+    FLARE_HTTP_ERROR(ERROR_PROTOCOL_NOT_SUPPORTED);
+    FLARE_HTTP_ERROR(ERROR_TOO_MANY_REDIRECTS);
+    FLARE_HTTP_ERROR(ERROR_REDIRECT_LOCATION_NOT_FOUND);
+    FLARE_HTTP_ERROR(ERROR_DECOMPRESS_RESPONSE);
+    FLARE_HTTP_ERROR(ERROR_SSL);
+    FLARE_HTTP_ERROR(ERROR_INVALID_REQUEST);
+    FLARE_HTTP_ERROR(ERROR_RESPONSE_TOO_LARGE);
+    FLARE_HTTP_ERROR(ERROR_CANCELLED);
+    FLARE_HTTP_ERROR(ERROR_SHUTDOWN);
+  }
+#undef FLARE_HTTP_ERROR
+  return nullptr;
+}
+
+// The number that a request counts as. Interceptors make results, too: those
+// mustn't be taken for other statuses or errors.
+int CountedAs(const Expected<HttpResponse>& result) {
+  if (result) {
+    const int status = static_cast<int>(result->status());
+    return status >= 100 && status < 1000 ? status
+                                          : HttpClientCounters::kUnknown;
+  }
+  const int error = result.error().code();
+  return NameOf(error) != nullptr ? error : HttpClientCounters::kUnknown;
+}
+
 // One request, with its repetition and its redirections.
 class HttpFetch {
  public:
@@ -67,12 +106,19 @@ class HttpFetch {
     if (!parsed) return parsed.error();
     url_ = first_url_ = *std::move(parsed);
     if (flare::Status added = AddFields(); !added.ok()) return added;
-    Result result = RunIntercepted(0);
-    HttpClientCounters::Of(first_url_.origin())
-        ->End(
-            result ? static_cast<int>(result->status()) : result.error().code(),
-            NowNs() - began_ns_);
-    return result;
+    std::optional<Result> result;
+    std::exception_ptr thrown;
+    try {
+      result.emplace(RunIntercepted(0));
+    } catch (...) {  // By on_body, or by an interceptor.
+      thrown = std::current_exception();
+      if (thrown == nullptr) throw;  // The end of a thread.
+    }
+    HttpClientCounters::Of(first_url_.origin(), connected_)
+        ->End(result ? CountedAs(*result) : ERROR_CANCELLED,
+              NowNs() - began_ns_);
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+    return *std::move(result);
   }
 
   void Describe(HttpResponseInfo* info) const {
@@ -147,6 +193,7 @@ class HttpFetch {
     for (bool fresh = false;; fresh = true) {
       auto lease = connections_->Acquire(origin, fresh, limit_);
       if (!lease) return lease.error();
+      connected_ = true;
       HttpClientConnection& connection = lease->connection();
       Result result = connection.Exchange(RequestOf(*bytes), limit_);
       reused_ = lease->reused();
@@ -239,6 +286,7 @@ class HttpFetch {
   HttpUrl first_url_;
   HttpUrl url_;
   bool unpacks_ = false;
+  bool connected_ = false;
   bool reused_ = false;
 };
 
@@ -355,28 +403,8 @@ Future<HttpClient::Result> HttpClient::AsyncRequest(
 }
 
 const char* HttpClient::ErrorCodeToString(int code) {
-#define FLARE_HTTP_ERROR(name) \
-  case rpc::name:              \
-    return #name
-  switch (code) {
-    FLARE_HTTP_ERROR(ERROR_INVALID_URI_ADDRESS);
-    FLARE_HTTP_ERROR(ERROR_FAIL_TO_RESOLVE_ADDRESS);
-    FLARE_HTTP_ERROR(ERROR_CONNECTION);
-    FLARE_HTTP_ERROR(ERROR_TIMEOUT);
-    FLARE_HTTP_ERROR(ERROR_PARSE_RESPONSE);
-    FLARE_HTTP_ERROR(ERROR_FAIL_TO_CONNECT_SERVER);
-    FLARE_HTTP_ERROR(ERROR_PROTOCOL_NOT_SUPPORTED);
-    FLARE_HTTP_ERROR(ERROR_TOO_MANY_REDIRECTS);
-    FLARE_HTTP_ERROR(ERROR_REDIRECT_LOCATION_NOT_FOUND);
-    FLARE_HTTP_ERROR(ERROR_DECOMPRESS_RESPONSE);
-    FLARE_HTTP_ERROR(ERROR_SSL);
-    FLARE_HTTP_ERROR(ERROR_INVALID_REQUEST);
-    FLARE_HTTP_ERROR(ERROR_RESPONSE_TOO_LARGE);
-    FLARE_HTTP_ERROR(ERROR_CANCELLED);
-    FLARE_HTTP_ERROR(ERROR_SHUTDOWN);
-  }
-#undef FLARE_HTTP_ERROR
-  return "ERROR_UNKNOWN";
+  const char* const name = rpc::NameOf(code);
+  return name != nullptr ? name : "ERROR_UNKNOWN";
 }
 
 }  // namespace flare

@@ -1,5 +1,8 @@
 #include "flare/rpc/http_client/http_client_counters.h"
 
+#include <utility>
+#include <vector>
+
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
 #include "flare/rpc/http_message.h"
@@ -21,14 +24,15 @@ struct Registry {
 
 }  // namespace
 
-CallCells* HttpClientCounters::Of(const std::string& server) {
+CallCells* HttpClientCounters::Of(const std::string& server, bool connected) {
   Registry* const registry = Registry::Get();
   const ScopedLock guard(registry->lock);
   auto found = registry->servers.find(server);
   if (found == registry->servers.end()) {
-    const bool full = registry->servers.size() >= metrics::kMaxSeries;
+    const bool named =
+        connected && registry->servers.size() < metrics::kMaxSeries;
     found = registry->servers
-                .try_emplace(full ? "(other)" : server,
+                .try_emplace(named ? server : "(other)",
                              static_cast<int>(HttpStatus::OK))
                 .first;
   }
@@ -36,11 +40,18 @@ CallCells* HttpClientCounters::Of(const std::string& server) {
 }
 
 std::map<std::string, CallCells::Values> HttpClientCounters::Read() {
+  using Server = std::pair<const std::string, CallCells>;
+  // Read without the lock, which each request takes: none ever goes.
+  std::vector<const Server*> servers;
+  {
+    Registry* const registry = Registry::Get();
+    const ScopedLock guard(registry->lock);
+    servers.reserve(registry->servers.size());
+    for (const Server& server : registry->servers) servers.push_back(&server);
+  }
   std::map<std::string, CallCells::Values> all;
-  Registry* const registry = Registry::Get();
-  const ScopedLock guard(registry->lock);
-  for (const auto& [server, cells] : registry->servers) {
-    all.emplace(server, cells.Read());
+  for (const Server* const server : servers) {
+    all.emplace(server->first, server->second.Read());
   }
   return all;
 }

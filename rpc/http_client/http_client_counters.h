@@ -1,8 +1,8 @@
 // Counters of the requests of all HttpClients of the process, for the page
 // /metrics.
 //
-//   CallCells* const cells = HttpClientCounters::Of("https://example.com");
-//   cells->End(200, ns);
+//   HttpClientCounters::Of("https://example.com", /*connected=*/true)
+//       ->End(200, ns);
 //
 // Any thread; nothing blocks for long.
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_COUNTERS_H_
@@ -17,10 +17,16 @@ namespace flare::rpc {
 
 class HttpClientCounters {
  public:
+  // No HttpErrorCode and no status: other errors, and statuses that HTTP hasn't
+  // got, both of interceptors.
+  static constexpr int kUnknown = -1;
+
   // Those of requests to a server: by the status of their responses, or by the
-  // HttpErrorCode of those that got none, which is no status. Servers beyond
-  // metrics::kMaxSeries share "(other)". Valid until the process ends.
-  static CallCells* Of(const std::string& server);
+  // HttpErrorCode of those that got none, which is no status. Servers that no
+  // request has `connected` to share "(other)", so that invented hosts take no
+  // place, and so do those beyond metrics::kMaxSeries. Valid until the process
+  // ends.
+  static CallCells* Of(const std::string& server, bool connected);
 
   // By server.
   static std::map<std::string, CallCells::Values> Read();

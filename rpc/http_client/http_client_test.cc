@@ -5,8 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,8 +23,10 @@
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/call_cells.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/extension.h"
 #include "flare/rpc/http_client/http_client_counters.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/interceptor.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -100,6 +105,28 @@ TEST_F(HttpClientTest, GetsAPage) {
   EXPECT_TRUE(info.connection_reused);
 }
 
+// Requests to a server since it was made: counters are those of the process.
+class CountedSince {
+ public:
+  explicit CountedSince(std::string server)
+      : server_(std::move(server)), before_(Total()) {}
+
+  CallCells::Values Total() const {
+    return HttpClientCounters::Read()[server_];
+  }
+  std::map<int, std::uint64_t> Counts() const {
+    auto counts = Total().counts;
+    for (const auto& [status, count] : before_.counts) counts[status] -= count;
+    std::erase_if(counts, [](const auto& each) { return each.second == 0; });
+    return counts;
+  }
+  double Seconds() const { return Total().seconds.sum - before_.seconds.sum; }
+
+ private:
+  const std::string server_;
+  const CallCells::Values before_;
+};
+
 TEST_F(HttpClientTest, RequestsAreCounted) {
   OnText("/page", "hello");
   On("/there", [](auto&, HttpResponse* response, auto*) {
@@ -108,6 +135,8 @@ TEST_F(HttpClientTest, RequestsAreCounted) {
   });
   OnSlow();
   StartServer();
+  const std::string server = "http://" + endpoint().ToString();
+  const CountedSince counted(server);
   HttpClient client;
   EXPECT_TRUE(client.Get(Url("/page")));
   EXPECT_TRUE(client.Get(Url("/there"), {.max_redirection_count = 1}));
@@ -115,24 +144,71 @@ TEST_F(HttpClientTest, RequestsAreCounted) {
   EXPECT_EQ(CodeOf(client.Get(Url("/slow"), {.timeout = 20ms})),
             HttpClient::ERROR_TIMEOUT);
   EXPECT_FALSE(client.Get(Url("/a b")));  // To no server.
-  const std::string server = "http://" + endpoint().ToString();
-  const CallCells::Values values = HttpClientCounters::Read()[server];
-  EXPECT_THAT(values.counts,
+  EXPECT_THAT(counted.Counts(),
               ::testing::UnorderedElementsAre(
                   ::testing::Pair(200, 2), ::testing::Pair(404, 1),
                   ::testing::Pair(int{HttpClient::ERROR_TIMEOUT}, 1)));
-  EXPECT_GE(values.seconds.sum, 0.02);
+  EXPECT_GE(counted.Seconds(), 0.02);
+  const auto counts = counted.Total().counts;
   const auto page = client.Get(Url("/metrics"));
   ASSERT_TRUE(page) << page.error().ToString();
   for (const std::string& line :
        {"flare_client_http_requests_total{server=\"" + server +
-            "\",status=\"200\"} 2\n",
+            "\",status=\"200\"} " + std::to_string(counts.at(200)) + "\n",
         "flare_client_http_requests_total{server=\"" + server +
-            "\",status=\"ERROR_TIMEOUT\"} 1\n",
+            "\",status=\"ERROR_TIMEOUT\"} " +
+            std::to_string(counts.at(HttpClient::ERROR_TIMEOUT)) + "\n",
         "flare_client_http_latency_seconds_count{server=\"" + server +
-            "\"} 4\n"}) {
+            "\"} "}) {
     EXPECT_THAT(*page->body(), ::testing::HasSubstr(line));
   }
+}
+
+TEST_F(HttpClientTest, InventedServersShareTheirCounters) {
+  const testing::DeadAddress dead;
+  const CountedSince others("(other)");
+  const std::string url = "http://" + dead.endpoint().ToString();
+  EXPECT_FALSE(HttpClient().Get(url));
+  EXPECT_THAT(others.Counts(),
+              ::testing::ElementsAre(::testing::Pair(
+                  int{HttpClient::ERROR_FAIL_TO_CONNECT_SERVER}, 1)));
+  EXPECT_FALSE(HttpClientCounters::Read().contains(url));
+}
+
+// They mustn't be taken for statuses of responses, or make a series twice.
+TEST_F(HttpClientTest, ResultsOfInterceptorsAreToldApart) {
+  struct Interceptor : HttpClientInterceptor {
+    Expected<HttpResponse> Intercept(const std::string&, HttpRequest*,
+                                     const HttpClientNext& next) override {
+      auto response = next();
+      if (code != 0) return flare::Status(code, "on purpose");
+      if (response) response->set_status(static_cast<HttpStatus>(1002));
+      return response;
+    }
+    int code = 0;
+  };
+  const auto interceptor = std::make_shared<Interceptor>();
+  const InstalledExtension extension({.http_client_interceptor = interceptor});
+  OnText("/page", "hello");
+  StartServer();
+  const std::string server = "http://" + endpoint().ToString();
+  const CountedSince counted(server);
+  HttpClient client;
+  EXPECT_TRUE(client.Get(Url("/page")));
+  for (int code : {200, 77, 78}) {
+    interceptor->code = code;
+    EXPECT_EQ(CodeOf(client.Get(Url("/page"))), code);
+  }
+  EXPECT_THAT(counted.Counts(), ::testing::ElementsAre(::testing::Pair(
+                                    HttpClientCounters::kUnknown, 4)));
+  const auto page =
+      HttpClient(HttpClientOptions{.extensions = false}).Get(Url("/metrics"));
+  ASSERT_TRUE(page) << page.error().ToString();
+  const std::string line = "flare_client_http_requests_total{server=\"" +
+                           server + "\",status=\"ERROR_UNKNOWN\"}";
+  const std::string text = *page->body();
+  EXPECT_NE(text.find(line), text.npos);
+  EXPECT_EQ(text.find(line), text.rfind(line));
 }
 
 TEST_F(HttpClientTest, SendsMethodsFieldsAndBodies) {
@@ -466,6 +542,15 @@ TEST_F(HttpClientTest, HandsLongBodiesOverInPieces) {
   options.on_body = [](auto&, Buffer) { return false; };
   EXPECT_EQ(CodeOf(client.Get(Url("/long"), options)),
             HttpClient::ERROR_CANCELLED);
+
+  const CountedSince counted("http://" + endpoint().ToString());
+  options.on_body = [](auto&, Buffer) -> bool {
+    throw std::runtime_error("on purpose");
+  };
+  EXPECT_THROW(static_cast<void>(client.Get(Url("/long"), options)),
+               std::runtime_error);
+  EXPECT_THAT(counted.Counts(), ::testing::ElementsAre(::testing::Pair(
+                                    int{HttpClient::ERROR_CANCELLED}, 1)));
 }
 
 TEST_F(HttpClientTest, ConnectsToUnixSockets) {

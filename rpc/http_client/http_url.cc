@@ -32,6 +32,10 @@ flare::Status BadUrl(std::string_view url, std::string_view why) {
                        "a URL of \"" + NameOf(url) + "\": " + std::string(why));
 }
 
+// As names of DNS (RFC 1035, 2.3.4), which have no more; so labels of metrics
+// and peers of spans are bounded.
+constexpr std::size_t kMaxHostBytes = 255;
+
 // Fills in host and address. Returns the fault.
 std::string_view ReadAuthority(std::string_view authority, HttpUrl* out) {
   if (authority.find('@') != authority.npos) {
@@ -43,6 +47,7 @@ std::string_view ReadAuthority(std::string_view authority, HttpUrl* out) {
       authority.find(':', bracket == authority.npos ? 0 : bracket);
   const std::string host = ToLower(authority.substr(0, colon));
   if (host.empty() || !MayBeHttpHost(authority)) return "there is no good host";
+  if (host.size() > kMaxHostBytes) return "the host is over 255 bytes long";
   const std::uint16_t usual = out->tls ? 443 : 80;
   std::optional<std::uint16_t> port = usual;
   if (colon != authority.npos && colon + 1 != authority.size()) {

@@ -13,7 +13,8 @@ namespace flare::rpc {
 
 struct HttpUrl {
   bool tls = false;
-  // In lower case, with the port unless it is the scheme's: the field Host.
+  // In lower case, with the port unless it is the scheme's: the field Host. At
+  // most 255 bytes without it.
   std::string host;
   // With the port in any case: "example.com:80".
   std::string address;

@@ -55,6 +55,8 @@ TEST(HttpUrl, RefusesOthers) {
     // It can't forge a line of a log.
     EXPECT_EQ(url.error().message().find('\n'), std::string::npos);
   }
+  EXPECT_TRUE(ParseHttpUrl("http://" + std::string(255, 'a') + ":8080"));
+  EXPECT_FALSE(ParseHttpUrl("http://" + std::string(256, 'a')));
   EXPECT_EQ(ParseHttpUrl("ftp://a/").error().code(),
             ERROR_PROTOCOL_NOT_SUPPORTED);
 }

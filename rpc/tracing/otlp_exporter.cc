@@ -122,7 +122,9 @@ void Convert(const SpanData& from, otlp::Span* to) {
       static_cast<std::uint64_t>(from.start_unix_ns + from.duration_ns));
   AddCall(from, to->mutable_attributes());
   if (!from.peer.empty()) {
-    AddText("network.peer.address", from.peer, to->mutable_attributes());
+    const bool is_origin = from.peer.find("://") != std::string::npos;
+    AddText(is_origin ? "url.full" : "network.peer.address", from.peer,
+            to->mutable_attributes());
   }
   AddTraffic("received", from.received, to->mutable_attributes());
   AddTraffic("sent", from.sent, to->mutable_attributes());

@@ -12,10 +12,12 @@
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/logged_lines.h"
+#include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "flare/rpc/tracing/tracing.h"
 #include "gtest/gtest.h"
@@ -165,6 +167,8 @@ TEST_F(OtlpExporterTest, ACollectorGetsSpans) {
     EXPECT_EQ(attributes["rpc.sent.messages"].int_value(),
               &span == &spans[0] ? 1 : 0);
   }
+  EXPECT_EQ(AttributesOf(client)["network.peer.address"].string_value(),
+            endpoint().ToString());
   auto attributes = AttributesOf(server);
   EXPECT_TRUE(attributes.contains("cache.hit"));
   EXPECT_FALSE(attributes["cache.hit"].bool_value());
@@ -176,6 +180,17 @@ TEST_F(OtlpExporterTest, ACollectorGetsSpans) {
   // Sending spans makes none, or there would be no end of it.
   EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 2; }));
   EXPECT_EQ(tracing_->recent_spans().size(), 2u);
+}
+
+TEST_F(OtlpExporterTest, OriginsAreNoAddresses) {
+  Install({.export_interval = std::chrono::milliseconds(1)});
+  const DeadAddress dead;
+  const std::string origin = "http://" + dead.endpoint().ToString();
+  EXPECT_FALSE(HttpClient().Get(origin + "/secret"));
+  ASSERT_TRUE(Eventually([&] { return collector_.spans().size() == 1; }));
+  auto attributes = AttributesOf(collector_.spans()[0]);
+  EXPECT_EQ(attributes["url.full"].string_value(), origin);
+  EXPECT_FALSE(attributes.contains("network.peer.address"));
 }
 
 TEST_F(OtlpExporterTest, TheEndSendsTheRest) {

@@ -78,6 +78,7 @@ std::shared_ptr<const SpanData> RecordedSpan::End(SpanData outcome) {
   data->duration_ns = std::max<std::int64_t>(NowNs() - start_ns_, 0);
   data->start_unix_ns = UnixNow() - data->duration_ns;
   data->name = TextOf(data->name, SpanData::kMaxNameBytes);
+  data->peer = TextOf(data->peer, SpanData::kMaxValueBytes);
   data->error = TextOf(data->error, SpanData::kMaxValueBytes);
   data->received = received_.Read();
   data->sent = sent_.Read();

@@ -45,7 +45,9 @@ struct SpanData {
   bool parent_is_remote = false;  // The parent is of another process.
   SpanKind kind = SpanKind::kServer;
   std::string name;  // "package.Service/Method", or "GET" for HTTP handlers.
-  std::string peer;  // Its address; empty: a call that found none.
+  // Its address, of requests of HttpClients the server's origin,
+  // "https://example.com". Empty: a call that found none. Cut as values are.
+  std::string peer;
   std::int64_t start_unix_ns = 0;
   std::int64_t duration_ns = 0;
   int status = 0;  // rpc::Status; of HTTP handlers HTTP's.

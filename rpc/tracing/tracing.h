@@ -42,6 +42,9 @@ struct TracingOptions {
   double sample_ratio = 1;
   // Calls that aren't traced: those of methods ("package.Service.Method") and
   // paths that begin so. A collector would have a span of each batch of spans.
+  // Requests of HttpClients are compared by their origin
+  // ("https://example.com"), not by their path; those of a client with
+  // HttpClientOptions::extensions = false are never traced.
   std::vector<std::string> excluded = {
       "/inspect", "/metrics", "grpc.health.v1.Health.", "grpc.reflection.",
       "opentelemetry.proto.collector."};

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "flare/base/clock.h"
+#include "flare/rpc/http_client_options.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_client_controller.h"
@@ -223,6 +225,7 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
   Expected<HttpResponse> Intercept(const std::string& server,
                                    HttpRequest* request,
                                    const HttpClientNext& next) override {
+    if (tracer_->Excludes(server)) return next();
     const std::optional<TraceContext> parent = CurrentContext();
     const RefPtr<RecordedSpan> span = tracer_->Begin(parent, NowNs());
     const TraceContext& context = span->context();
@@ -238,7 +241,16 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
     outcome.kind = SpanKind::kClient;
     outcome.name = ToStringView(request->method());
     outcome.peer = server;
-    Expected<HttpResponse> result = next();
+    std::optional<Expected<HttpResponse>> returned;
+    std::exception_ptr thrown;
+    try {
+      returned.emplace(next());
+    } catch (...) {  // End() may suspend the fiber, which mustn't be in here.
+      thrown = std::current_exception();
+      if (thrown == nullptr) throw;  // The end of a thread.
+      returned.emplace(Status(rpc::ERROR_CANCELLED, "an exception ended it"));
+    }
+    Expected<HttpResponse>& result = *returned;
     if (result) {
       outcome.status = static_cast<int>(result->status());
       outcome.failed = outcome.status >= 400;
@@ -252,7 +264,8 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
       outcome.error = result.error().message();
     }
     tracer_->End(span.Get(), std::move(outcome));
-    return result;
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+    return std::move(result);
   }
 
  private:

@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/future.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/fiber/async.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/future.h"
@@ -26,6 +28,8 @@
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "flare/rpc/testing/streamer_fixture.h"
+#include "flare/rpc/tracing/recorded_span.h"
+#include "flare/rpc/tracing/trace_context.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -475,6 +479,35 @@ TEST_F(TracingTest, RequestsOfHttpClientsBelongToTheTrace) {
   EXPECT_EQ(with_status(404), "");
   EXPECT_THAT(with_status(HttpClient::ERROR_FAIL_TO_CONNECT_SERVER),
               HasSubstr("refused"));
+}
+
+TEST_F(TracingTest, RequestsThatThrowHaveASpan) {
+  Serve();
+  HttpRequestOptions options;
+  options.on_body = [](auto&, Buffer) -> bool {
+    throw std::runtime_error("on purpose");
+  };
+  const std::string url = "http://" + endpoint().ToString() + "/metrics";
+  EXPECT_THROW(static_cast<void>(HttpClient().Get(url, options)),
+               std::runtime_error);
+  const SpanPtr span = traces_.Await(1)[0];
+  EXPECT_EQ(span->status, HttpClient::ERROR_CANCELLED);
+  EXPECT_TRUE(span->failed);
+  EXPECT_THAT(span->error, HasSubstr("exception"));
+}
+
+TEST_F(TracingTest, OriginsOfHttpRequestsMayBeExcluded) {
+  Serve({.excluded = {"http://127.0.0.1:", "/metrics"}});
+  EXPECT_TRUE(HttpClient().Get("http://" + endpoint().ToString() + "/metrics"));
+  EXPECT_EQ(traces_.Count(), 0u);
+}
+
+TEST(RecordedSpan, CutsThePeer) {
+  const auto span = MakeRefCounted<RecordedSpan>(
+      TraceContext{.trace_id = NewTraceId(), .span_id = 1, .sampled = true}, 0);
+  const auto data = span->End({.peer = std::string(5000, 'x')});
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(data->peer.size(), SpanData::kMaxValueBytes);
 }
 
 TEST_F(TracingTest, HttpClientsMayStayOut) {
