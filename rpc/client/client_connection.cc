@@ -161,8 +161,9 @@ bool ClientConnection::WriteSoon(Buffer&& bytes) {
   return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
 }
 
-// The timer is a user. Without memory the protocol asks again with its next
-// call or input.
+// The timer is a user. Without memory for it the protocol asks again with its
+// next call or input. The delayed frames may end the last calls [UC5]. No
+// exception may leave a timer's callback.
 void ClientConnection::SendLater() {
   struct Leave {
     void operator()(ClientConnection* user) const { user->RemoveUser(); }
@@ -176,7 +177,12 @@ void ClientConnection::SendLater() {
                             [user = std::move(user)] {
                               user->sends_later_.store(
                                   false, std::memory_order_relaxed);
-                              user->protocol_->SendDelayed();
+                              try {
+                                user->protocol_->SendDelayed();
+                                user->CloseIfThrough();
+                              } catch (const std::bad_alloc&) {
+                                user->Close(flare::Status(STATUS_IO_ERROR));
+                              }
                             });
   } catch (const std::bad_alloc&) {
     sends_later_.store(false, std::memory_order_relaxed);

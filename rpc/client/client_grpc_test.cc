@@ -1,5 +1,6 @@
 // Calls over gRPC, by both of our sides: the differences to other protocols.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -123,6 +124,38 @@ TEST_F(ClientGrpcTest, TheServerHearsOfManyCancelledCallsInTime) {
   for (auto& call : calls) EXPECT_EQ(call->Await(), STATUS_FAILED);
   EXPECT_TRUE(fiber::testing::Eventually(
       [&] { return server().statistics().calls_running == 0; }));
+}
+
+// The timer that sends the last resets is the last to use the connection.
+TEST_F(ClientGrpcTest, AConnectionEndsWithResetsThatWerePutOff) {
+  constexpr int kCalls = 1200;
+  static constexpr std::string_view kSettings{"\0\0\0\4\0\0\0\0\0", 9};
+  // GOAWAY: all streams were looked at. PING, and its answer.
+  static constexpr std::string_view kNoMoreCalls{
+      "\0\0\x8\7\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0"
+      "\0\0\x8\6\0\0\0\0\0eight123",
+      34};
+  static constexpr std::string_view kPong{"\0\0\x8\6\1\0\0\0\0eight123", 17};
+  RawServer raw;
+  RpcChannel::Options options;
+  options.max_connections_per_server = 1;
+  RpcChannel channel("grpc://" + raw.endpoint().ToString(), options);
+  std::vector<std::unique_ptr<TestedCall>> calls;
+  for (int i = 0; i != kCalls; ++i) {
+    calls.push_back(std::make_unique<TestedCall>());
+    calls.back()->controller.SetTimeout(std::chrono::seconds(600));
+    calls.back()->Start(&channel);
+  }
+  const auto peer = raw.Accept();
+  peer->Send(kSettings);
+  for (int i = 0; i != kCalls; ++i) peer->ReadUntil("ping");
+  peer->Send(kNoMoreCalls);
+  peer->ReadUntil(kPong);
+  for (auto& call : calls) call->controller.StartCancel();
+  for (auto& call : calls) EXPECT_EQ(call->Await(), STATUS_FAILED);
+  const auto began = std::chrono::steady_clock::now();
+  peer->ReadAll();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
 }
 
 TEST_F(ClientGrpcTest, TheServerHearsOfACancelledCall) {
