@@ -279,7 +279,9 @@ class RpcClientController final : public google::protobuf::RpcController {
     return bytes().response_raw_bytes;
   }
 
-  // The server of the last attempt; empty if none was chosen.
+  // The server of the last attempt; empty if none was chosen. A streaming call
+  // that a server didn't look at (docs/resilience.md), and that began again,
+  // has the server of its first begin.
   const Endpoint& GetRemotePeer() const { return remote_peer_; }
 
   // From the start of the call to its end; up to now while it is under way, 0

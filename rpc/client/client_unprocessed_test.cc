@@ -9,16 +9,29 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
 #include "flare/base/future.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/connection_pool.h"
+#include "flare/rpc/metadata.h"
+#include "flare/rpc/name_resolution.h"
+#include "flare/rpc/name_resolver.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
+#include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
@@ -321,8 +334,88 @@ TEST_F(ClientUnprocessedTest, StreamsWhoseConnectionIsRefused) {
   EXPECT_THAT(failed.controller.ErrorText(), HasSubstr("refused"));
 }
 
-// The second begin waits for a connection, in vain.
-TEST_F(ClientUnprocessedTest, CallsMayEndBeforeTheSecondBegin) {
+// One server, in whose place another one comes; and the context in which it was
+// asked for.
+class ReplacedServer final : public NameResolution {
+ public:
+  explicit ReplacedServer(const Endpoint& first) : server_(first) {}
+
+  std::uint64_t Version() override {
+    context = fiber::ExecutionContext::Current();
+    return version_;
+  }
+  std::vector<Peer> Peers() override {
+    ScopedLock guard(lock_);
+    return {{.endpoint = server_, .host = server_.ToString()}};
+  }
+  void Replace(const Endpoint& server) {
+    ScopedLock guard(lock_);
+    server_ = server;
+    ++version_;
+  }
+
+  std::atomic<fiber::ExecutionContext*> context{nullptr};
+
+ private:
+  Spinlock lock_;
+  Endpoint server_ FLARE_GUARDED_BY(lock_);
+  std::atomic<std::uint64_t> version_{1};
+};
+
+TEST_F(ClientUnprocessedTest, StreamsKeepTheirContextAndRenewTheirCredential) {
+  std::atomic<int> fetched{0};
+  const auto credentials = *ChannelCredentials::Create(
+      [&fetched]() -> Expected<Credential> {
+        const auto now = std::chrono::steady_clock::now();
+        const int n = ++fetched;
+        return n == 1 ? Credential{.value = "first",
+                                   .expires = now + std::chrono::seconds(2)}
+                      : Credential{.value = "renewed"};
+      },
+      {.allow_plaintext = true});
+  std::string shown;
+  service_.on_echo = [&shown](StreamReader<Number> reader,
+                              StreamWriter<Number> writer,
+                              RpcServerController* controller) {
+    shown = controller->GetRequestMetadata().Get("authorization").value_or("");
+    for (const Number& number : reader) {
+      if (!writer.Write(number)) return;
+    }
+    writer.Close();
+  };
+  static std::shared_ptr<ReplacedServer> names;
+  names = std::make_shared<ReplacedServer>(raw_.endpoint());
+  RegisterNameResolver(
+      "test-replaced",
+      [](std::string_view)
+          -> Expected<std::shared_ptr<NameResolution>, flare::Status> {
+        return names;
+      });
+  RpcChannel channel;
+  ASSERT_TRUE(channel.Open("grpc://any", {.override_nslb = "test-replaced+rr",
+                                          .credentials = credentials,
+                                          .pool = ConnectionPool::Create()}));
+  Streamer_SyncStub stub(&channel);
+  OpenEcho echo;
+  const auto context = fiber::ExecutionContext::Create();
+  context->Execute([&] { echo.Open(&stub); });
+  ASSERT_TRUE(echo.writer.Write(MakeNumber(0, kPadding)));
+  const auto peer = Await(kPaddingText);
+  ASSERT_TRUE(fiber::testing::Eventually([&] {
+    Metadata now;
+    return credentials->AddTo(&now).ok() &&
+           now.Get("authorization") == "renewed";
+  }));
+  names->Replace(server_->endpoint());
+  names->context = nullptr;
+  peer->Send(kNoneWasSeen);
+  echo.Finish(0, 1);
+  EXPECT_EQ(names->context, context.Get());
+  EXPECT_EQ(shown, "renewed");
+}
+
+// The second connection's server says nothing.
+TEST_F(ClientUnprocessedTest, CallsMayEndBehindTheSecondBegin) {
   for (const bool cancelled : {true, false}) {
     RpcChannel raw;
     ASSERT_TRUE(raw.Open("grpc://" + raw_.endpoint().ToString(),

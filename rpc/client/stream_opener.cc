@@ -103,42 +103,68 @@ flare::Status TakesNoCalls() {
 // be gone.
 struct SecondBegin {
   RefPtr<Route> route;
+  // The caller's, for name resolutions and load balancers, as these may be the
+  // user's. Null: none.
+  RefPtr<fiber::ExecutionContext> context;
   std::string method;
   bool client_streams = false;
-  Metadata metadata;
+  Metadata metadata;  // Without the channel's credential, until Run().
   std::int64_t deadline_ns = 0;
   std::optional<std::uint64_t> balancing_key;
   Route::Choice choice;  // Made before; the next server follows it.
 
+  // Once. A call that can't begin fails.
   void Run(CallStream* stream) {
+    const fiber::ExecutionContextScope scope(context);
+    try {
+      const flare::Status begun = Begin(stream);
+      if (!begun.ok()) stream->Fail(begun);
+    } catch (const std::bad_alloc&) {
+      stream->Fail(flare::Status(STATUS_FAILED));
+    }
+  }
+
+  flare::Status Begin(CallStream* stream) {
+    if (route->credentials() != nullptr) {
+      // It may have been renewed.
+      flare::Status added = route->credentials()->AddTo(&metadata);
+      if (!added.ok()) return added;
+    }
     const std::uint64_t* const key = balancing_key ? &*balancing_key : nullptr;
     for (int i = 0; i != kMaxTries; ++i) {
       choice.table = nullptr;
       choice.probe = 0;
       auto acquired = route->AcquireForStream(deadline_ns, key, &choice);
-      if (!acquired) return stream->Fail(acquired.error());
-      if (BeginOn(*acquired, stream)) return;
+      if (!acquired) return acquired.error();
+      if (BeginOn(*acquired, stream)) return {};
     }
-    stream->Fail(TakesNoCalls());
+    return TakesNoCalls();
   }
 
-  // Takes over the caller's use of the connection. True: no other is needed.
+  // Takes over the caller's use of the connection, and `choice`, also if it
+  // throws. True: no other connection is needed.
   bool BeginOn(ClientConnection* connection, CallStream* stream) {
-    const std::int64_t now = NowNs();
-    auto wire = connection->protocol().OpenStream(
-        {.method = method,
-         .timeout_ms = TimeoutOnWire(deadline_ns, now),
-         .client_streams = client_streams,
-         .shared = connection->kind() == ConnectionKind::kMultiplexed,
-         .metadata = metadata.empty() ? nullptr : &metadata},
-        connection);
     const Use use(connection);
-    if (stream->Restart({.wire = std::move(wire),
-                         .output = connection->output(),
-                         .on_answered = Route::OnAnswered(choice),
-                         .on_detached = ReleaseOf(connection, choice, now)}) ||
-        stream->over()) {
-      return true;
+    const std::int64_t now = NowNs();
+    CallStream::Another another{
+        .output = connection->output(),
+        .on_answered = Route::OnAnswered(choice),
+        .on_detached = ReleaseOf(connection, choice, now)};
+    try {
+      another.wire = connection->protocol().OpenStream(
+          {.method = method,
+           .timeout_ms = TimeoutOnWire(deadline_ns, now),
+           .client_streams = client_streams,
+           .shared = connection->kind() == ConnectionKind::kMultiplexed,
+           .metadata = metadata.empty() ? nullptr : &metadata},
+          connection);
+      if (stream->Restart(&another) || stream->over()) return true;
+    } catch (const std::bad_alloc&) {
+      another.wire.reset();
+      if (another.on_detached) {
+        another.on_detached({.by = CallStream::EndedBy::kUs});
+      }
+      throw;
     }
     if (connection->established()) connection->Retire();
     return false;
@@ -171,7 +197,8 @@ Function<void(RefPtr<CallStream>)> StreamOpener::BeginAgain(
   second->route = RefPtr<Route>(ref_ptr, arguments.route);
   second->method = arguments.method->full_name();
   second->client_streams = arguments.method->client_streaming();
-  if (call.metadata != nullptr) second->metadata = *call.metadata;
+  second->context = fiber::ExecutionContext::Capture();
+  second->metadata = arguments.wishes->bytes().request_metadata;
   second->deadline_ns = call.deadline_ns;
   if (const std::uint64_t* key = arguments.wishes->balancing_key()) {
     second->balancing_key = *key;

@@ -180,30 +180,30 @@ void CallStream::OnNotBegun(const flare::Status& why) {
   Do(&after);
 }
 
-bool CallStream::Restart(Another another) {
+bool CallStream::Restart(Another* another) {
   After after;
   bool begun = false;
   {
     ScopedLock guard(lock_);
     if (restarting_) {
       if (IsCompressed(compression_)) {
-        static_cast<void>(another.wire->UseCompression(compression_));
+        static_cast<void>(another->wire->UseCompression(compression_));
       }
-      begun = another.wire->Begin(RefPtr<StreamReceiver>(ref_ptr, this));
+      begun = another->wire->Begin(RefPtr<StreamReceiver>(ref_ptr, this));
     }
     if (begun) {
       restarting_ = false;
-      wire_ = std::move(another.wire);
-      on_answered_ = std::move(another.on_answered);
-      on_detached_ = std::move(another.on_detached);
-      new_output_ = std::move(another.output);
+      wire_ = std::move(another->wire);
+      on_answered_ = std::move(another->on_answered);
+      on_detached_ = std::move(another->on_detached);
+      new_output_ = std::move(another->output);
       WriteAgain();
       after.writer = std::exchange(writer_, nullptr);
     }
   }
   if (!begun) {
-    another.wire.reset();
-    another.on_detached({.by = EndedBy::kUs});
+    another->wire.reset();
+    std::exchange(another->on_detached, nullptr)({.by = EndedBy::kUs});
   }
   Do(&after);
   return begun;

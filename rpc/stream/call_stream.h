@@ -127,14 +127,15 @@ class CallStream final : public StreamReceiver,
   // After on_unprocessed: begins again on another connection, where all written
   // messages are written again. The functions are as in Options. False: the
   // call is over() by now, or that connection takes none; on_detached was
-  // called.
+  // called. Without memory it throws: the caller is to call on_detached, if
+  // that is still in *another, and then Fail().
   struct Another {
-    std::unique_ptr<StreamWire> wire;
-    RefPtr<io::StreamConnection> output;
-    Function<void()> on_answered;
-    Function<void(const Ending&)> on_detached;
+    std::unique_ptr<StreamWire> wire = nullptr;
+    RefPtr<io::StreamConnection> output = {};
+    Function<void()> on_answered = {};
+    Function<void(const Ending&)> on_detached = {};
   };
-  bool Restart(Another another);
+  bool Restart(Another* another);
 
   // Another observer, after those that there are. Before the first message.
   void AddObserver(MessageObserver observer);

@@ -1,15 +1,18 @@
-// Writes that wait for the peer's window, in virtual time.
+// Writes that wait for the peer's window, in virtual time; input that is kept;
+// calls that begin again.
 #include "flare/rpc/stream/call_stream.h"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/fiber/fiber.h"
@@ -32,7 +35,7 @@ constexpr std::size_t kWindow = 1000;
 constexpr int kSchedules = 100;
 
 // Counts messages, ends and credit.
-class CountingWire final : public StreamWire {
+class CountingWire : public StreamWire {
  public:
   struct Sent {
     std::size_t messages = 0;
@@ -292,6 +295,150 @@ TEST(CallStream, SmallMessagesThatWaitAreCopied) {
   }
   EXPECT_LT(kept, 20u);
   for (int i = 0; i != 1000; ++i) stream.Read();
+}
+
+// A client's.
+class ClientWire final : public CountingWire {
+ public:
+  enum class Memory { kEnough, kNoneToBegin, kNoneToSend };
+
+  explicit ClientWire(Sent* sent, Memory memory = Memory::kEnough)
+      : CountingWire(sent), memory_(memory) {}
+
+  bool Begin(RefPtr<StreamReceiver> receiver) override {
+    if (memory_ == Memory::kNoneToBegin) throw std::bad_alloc();
+    return CountingWire::Begin(std::move(receiver));
+  }
+  bool SendMessage(OutboundBody&& body, bool last) override {
+    if (memory_ == Memory::kNoneToSend) throw std::bad_alloc();
+    return CountingWire::SendMessage(std::move(body), last);
+  }
+  bool may_be_unprocessed() const override { return true; }
+
+ private:
+  const Memory memory_;
+};
+
+// One that has written a message, which its server didn't look at.
+class UnseenStream {
+ public:
+  // How often a connection was given back.
+  struct Connection {
+    CountingWire::Sent sent;
+    int detached = 0;
+    CallStream::EndedBy ended_by = CallStream::EndedBy::kServer;
+
+    Function<void(const CallStream::Ending&)> OnDetached() {
+      return [this](const CallStream::Ending& ending) {
+        ++detached;
+        ended_by = ending.by;
+      };
+    }
+  };
+
+  UnseenStream()
+      : stream_(CallStream::Create(
+            {.on_detached = first.OnDetached(),
+             .on_unprocessed = [this](RefPtr<CallStream>) { ++asked_; }})) {
+    EXPECT_TRUE(stream_->Start(std::make_unique<ClientWire>(&first.sent), {}));
+    EXPECT_TRUE(Write());
+    EXPECT_TRUE(stream_->OnUnprocessed());
+    EXPECT_EQ(asked_, 1);
+    EXPECT_EQ(first.detached, 1);
+  }
+  ~UnseenStream() {
+    stream_->Cancel();
+    EXPECT_EQ(first.detached, 1);
+    EXPECT_EQ(first.sent.resets, 0);
+  }
+
+  bool Write() {
+    return stream_->Write(CreateBufferSlow("x"), /*last=*/false,
+                          CallStream::kNever);
+  }
+  CallStream::Another Another(
+      ClientWire::Memory memory = ClientWire::Memory::kEnough) {
+    return {.wire = std::make_unique<ClientWire>(&second.sent, memory),
+            .on_detached = second.OnDetached()};
+  }
+  CallStream* get() { return stream_.Get(); }
+
+  Connection first, second;
+
+ private:
+  int asked_ = 0;
+  const RefPtr<CallStream> stream_;
+};
+
+TEST(CallStream, ACallBeginsAgain) {
+  UnseenStream stream;
+  auto another = stream.Another();
+  EXPECT_TRUE(stream.get()->Restart(&another));
+  EXPECT_EQ(stream.second.sent.messages, 1u);
+  EXPECT_TRUE(stream.Write());
+  EXPECT_EQ(stream.second.sent.messages, 2u);
+  // Once.
+  EXPECT_FALSE(stream.get()->OnUnprocessed());
+  EXPECT_EQ(stream.second.detached, 0);
+  stream.get()->Cancel();
+  EXPECT_EQ(stream.second.sent.resets, 1);
+  EXPECT_EQ(stream.second.detached, 1);
+}
+
+TEST(CallStream, ACallThatHasEndedDoesNotBeginAgain) {
+  for (const int code : {STATUS_FAILED, STATUS_TIMEOUT}) {
+    UnseenStream stream;
+    stream.get()->Fail(flare::Status(code));
+    EXPECT_TRUE(stream.get()->over());
+    EXPECT_FALSE(stream.Write());
+    auto another = stream.Another();
+    EXPECT_FALSE(stream.get()->Restart(&another));
+    EXPECT_EQ(stream.second.detached, 1);
+    EXPECT_EQ(stream.second.ended_by, CallStream::EndedBy::kUs);
+    EXPECT_FALSE(another.wire);
+    EXPECT_EQ(stream.second.sent.messages, 0u);
+    EXPECT_EQ(stream.get()->status().code(), code);
+  }
+}
+
+TEST(CallStream, ACallMayEndWhileItBeginsAgain) {
+  int begun = 0;
+  fiber::testing::ExploreSchedules(kSchedules, [&begun] {
+    UnseenStream stream;
+    bool began = false;
+    Fiber opener([&] {
+      auto another = stream.Another();
+      began = stream.get()->Restart(&another);
+    });
+    Fiber canceller([&stream] { stream.get()->Cancel(); });
+    Fiber writer([&stream] { static_cast<void>(stream.Write()); });
+    opener.join();
+    canceller.join();
+    writer.join();
+    EXPECT_EQ(stream.second.detached, 1);
+    EXPECT_EQ(stream.second.sent.resets, began ? 1 : 0);
+    EXPECT_TRUE(stream.get()->over());
+    begun += began ? 1 : 0;
+  });
+  EXPECT_GT(begun, 0);
+  EXPECT_LT(begun, kSchedules);
+}
+
+// The connection is given back once: by the stream if that has taken it.
+TEST(CallStream, MemoryMayLackForTheSecondBegin) {
+  for (const auto memory :
+       {ClientWire::Memory::kNoneToBegin, ClientWire::Memory::kNoneToSend}) {
+    UnseenStream stream;
+    auto another = stream.Another(memory);
+    EXPECT_THROW(static_cast<void>(stream.get()->Restart(&another)),
+                 std::bad_alloc);
+    EXPECT_EQ(stream.second.detached, 0);
+    const bool taken = !another.on_detached;
+    EXPECT_EQ(taken, memory == ClientWire::Memory::kNoneToSend);
+    stream.get()->Fail(flare::Status(STATUS_FAILED));
+    EXPECT_TRUE(stream.get()->over());
+    EXPECT_EQ(stream.second.detached, taken ? 1 : 0);
+  }
 }
 
 }  // namespace
