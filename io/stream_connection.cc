@@ -450,8 +450,8 @@ StreamConnection::ReadOutcome StreamConnection::HandleEndOfInput() {
   int ended = output_.ended();
   bool gone = false;
   if (ended < 0) {
-    // Asked before output_ended_ is, again: if our own end has made the socket
-    // hang up, that was set first.
+    // Asked before the output is, again: if our own end has made the socket
+    // hang up, ended() was set first.
     gone = HasHungUp(fd());
     ended = output_.ended();
   }

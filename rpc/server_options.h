@@ -91,8 +91,9 @@ struct ServerOptions {
   std::size_t max_concurrent_requests_per_connection =
       rpc::ServerDefaultsFromFlags().max_ongoing_calls_per_connection;
   // More streaming calls of one connection than this at a time are answered
-  // "Server overloaded.": it can't use up the places for streaming calls
-  // alone. At least 1, at most 65,535.
+  // "Server overloaded.": it can't use up the places for streaming calls (nine
+  // tenths of max_concurrent_requests) alone, if these are more. At least 1, at
+  // most 65,535.
   std::size_t max_concurrent_streams_per_connection =
       rpc::ServerDefaultsFromFlags().max_ongoing_streams_per_connection;
   // More connections than this are closed at once.
