@@ -51,13 +51,6 @@ Expected<std::shared_ptr<const PageCredentials::Known>, flare::Status>
 PageCredentials::Read(const std::string& file) {
   const auto text = ReadFile(file, kMaxCredentialsFile);
   if (!text) return text.error();
-  // Half of a token must not be taken for a token.
-  if (!text->empty() && text->back() != '\n') {
-    return flare::Status(EINVAL, file +
-                                     ": the last line has no newline; it may "
-                                     "be half written (replace the file by a "
-                                     "rename)");
-  }
   auto known = std::make_shared<Known>();
   bool basic = false, bearer = false;
   int number = 0;

@@ -1,7 +1,7 @@
 // Credentials of readers of the pages under /inspect and /metrics, from a file
 // that is read again when it changes (docs/security.md):
 //
-//   # one in each line, which ends with a newline
+//   # one in each line
 //   basic prometheus:a-long-password
 //   bearer a-long-token
 #ifndef FLARE_RPC_ADMIN_PAGE_CREDENTIALS_H_
@@ -29,8 +29,7 @@ namespace flare::rpc {
 class PageCredentials : public std::enable_shared_from_this<PageCredentials> {
  public:
   // Reads the file, which blocks the thread. Fails if it can't be read, has a
-  // line of another form or without a newline, or has no credentials:
-  // "FILE:3: ...".
+  // line of another form, or has no credentials: "FILE:3: ...".
   static Expected<std::shared_ptr<PageCredentials>, flare::Status> Create(
       std::string file,
       std::chrono::nanoseconds reload_interval = std::chrono::seconds(1));
