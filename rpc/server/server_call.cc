@@ -745,8 +745,10 @@ flare::Status ServerCall::CompressResponse(OutboundResponse* response) {
 void ServerCall::FinishStream() {
   const Method& method = *admission_.method();
   const bool failed = controller_.Failed();
+  // Its end comes once the places are given back: who has it may begin the next
+  // stream at once. The message may have to wait for the peer, in its place.
   if (!failed && !method.descriptor->server_streaming() &&
-      !stream_->WriteMessage(*messages_.response(), /*last=*/true,
+      !stream_->WriteMessage(*messages_.response(), /*last=*/false,
                              CallStream::kNever)) {
     controller_.error_code_ = STATUS_IO_ERROR;
   }
@@ -774,6 +776,7 @@ void ServerCall::RespondThrown(const Method& method) {
   method.counters.End(worker, controller_.error_code_, controller_.received_ns_,
                       controller_.dispatched_ns_);
   LeaveLimits(worker);
+  admission_.LeaveStream(connection_);
   OutboundResponse response;
   response.status = controller_.error_code_;
   response.description = controller_.error_text_;
@@ -810,6 +813,7 @@ void ServerCall::Fail(const flare::Status& status, Failure failure,
   response.status = status.code();
   response.description = status.message();
   LeaveLimits(worker);
+  admission_.LeaveStream(connection_);
   if (stream_.Get() != nullptr) [[unlikely]] {
     stream_->Finish(status);
   } else {

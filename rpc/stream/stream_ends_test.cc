@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -11,7 +12,10 @@
 
 #include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/connection_pool.h"
+#include "flare/rpc/interceptor.h"
+#include "flare/rpc/message_observer.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
@@ -477,6 +481,46 @@ TEST_F(FewStreamsOfAConnectionTest, FurtherOnesAreRefused) {
     EXPECT_TRUE(again.Read());
     writer.Close();
     EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+  }
+}
+
+// Holds up each call between its reply's message and its end.
+class SlowEndTest : public FewStreamsOfAConnectionTest {
+ protected:
+  Server::Options server_options() override {
+    return {.service_name = "test", .max_concurrent_streams_per_connection = 1};
+  }
+  void AddInterceptors(Server* server) override {
+    class Interceptor : public ServerInterceptor {
+     public:
+      void Intercept(InterceptedCall& call, ServerNext& next) override {
+        call.ObserveMessages([](const ObservedMessage& message) {
+          if (message.direction == ObservedMessage::Direction::kSent) {
+            this_fiber::SleepFor(100ms);
+          }
+        });
+        next.Run();
+      }
+    };
+    server->AddInterceptor(std::make_shared<Interceptor>());
+  }
+};
+
+TEST_F(SlowEndTest, TheNextStreamMayBeginAtOnce) {
+  for (const char* scheme : {"flare", "trpc", "baidu-std", "grpc"}) {
+    SCOPED_TRACE(scheme);
+    RpcChannel channel;
+    ASSERT_NO_FATAL_FAILURE(Open(scheme, &channel));
+    Streamer_SyncStub stub(&channel);
+    for (int i = 0; i != 3; ++i) {
+      RpcClientController controller;
+      auto [reader, writer] = stub.Sum(&controller);
+      EXPECT_TRUE(writer.WriteLast(MakeNumber(i)));
+      const auto sum = reader.Read();
+      ASSERT_TRUE(sum) << controller.ErrorText();
+      EXPECT_EQ(sum->value(), i);
+      EXPECT_EQ(reader.Read().error(), StreamError::EndOfStream);
+    }
   }
 }
 
