@@ -114,7 +114,7 @@ class HttpFetch {
       thrown = std::current_exception();
       if (thrown == nullptr) throw;  // The end of a thread.
     }
-    HttpClientCounters::Of(first_url_.origin(), connected_)
+    HttpClientCounters::Of(CountedServer(), connected_)
         ->End(result ? CountedAs(*result) : ERROR_CANCELLED,
               NowNs() - began_ns_);
     if (thrown != nullptr) std::rethrow_exception(thrown);
@@ -150,6 +150,14 @@ class HttpFetch {
       }
       if (flare::Status ok = Follow(*result); !ok.ok()) return Named(ok);
     }
+  }
+
+  // The one that is connected to: to that of connect_to programs may ask for
+  // any host.
+  std::string CountedServer() const {
+    HttpUrl server = first_url_;
+    if (!options_.connect_to.empty()) server.host = options_.connect_to;
+    return server.origin();
   }
 
   // With the server; targets may have secrets.

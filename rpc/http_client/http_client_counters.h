@@ -23,9 +23,9 @@ class HttpClientCounters {
 
   // Those of requests to a server: by the status of their responses, or by the
   // HttpErrorCode of those that got none, which is no status. Servers that no
-  // request has `connected` to share "(other)", so that invented hosts take no
-  // place, and so do those beyond metrics::kMaxSeries. Valid until the process
-  // ends.
+  // request has `connected` to share "(other)", so that hosts that aren't there
+  // take no place, and so do those beyond metrics::kMaxSeries. Valid until the
+  // process ends.
   static CallCells* Of(const std::string& server, bool connected);
 
   // By server.

@@ -175,6 +175,18 @@ TEST_F(HttpClientTest, InventedServersShareTheirCounters) {
   EXPECT_FALSE(HttpClientCounters::Read().contains(url));
 }
 
+TEST_F(HttpClientTest, RequestsElsewhereCountAsThoseToTheirAddress) {
+  OnText("/page", "hello");
+  StartServer();
+  const CountedSince counted("http://" + endpoint().ToString());
+  HttpClient client;
+  for (const char* const url : {"http://one.test/page", "http://two.test/page"})
+    EXPECT_TRUE(client.Get(url, {.connect_to = endpoint().ToString()}));
+  EXPECT_THAT(counted.Counts(),
+              ::testing::ElementsAre(::testing::Pair(200, 2)));
+  EXPECT_FALSE(HttpClientCounters::Read().contains("http://one.test"));
+}
+
 // They mustn't be taken for statuses of responses, or make a series twice.
 TEST_F(HttpClientTest, ResultsOfInterceptorsAreToldApart) {
   struct Interceptor : HttpClientInterceptor {
