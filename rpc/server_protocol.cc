@@ -31,6 +31,7 @@ void InboundRequest::Clear() {
 void ServerProtocol::WriteRejection(const InboundRequest& request) {
   OutboundResponse response;
   response.status = request.reject_status;
+  response.detail = FailureDetail::kUnreadRequest;
   response.description = request.reject_reason;
   Write(request.ticket, std::move(response));
 }

@@ -154,6 +154,7 @@ enum class FailureDetail : std::uint8_t {
   kNoService,  // For an unknown method: the server lacks its service, too.
   kStopping,   // The server stops, and begins no further call.
   kMediaType,  // The method's messages stream, and this form of call has none.
+  kUnreadRequest,  // The request is at fault: it can't be read.
 };
 
 // A reply to a call. `description` need not outlive Write.

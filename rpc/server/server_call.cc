@@ -487,8 +487,8 @@ flare::Status ServerCall::ParseMuch(PayloadFormat format, Buffer* body,
 }
 
 void ServerCall::FailParsing(const flare::Status& why) {
-  Fail(why, why.code() == OverloadedCode() ? Failure::kOverloaded
-                                           : Failure::kMalformed);
+  if (why.code() == OverloadedCode()) return Fail(why, Failure::kOverloaded);
+  Fail(why, Failure::kMalformed, FailureDetail::kUnreadRequest);
 }
 
 // --- The stream of a streaming call ---

@@ -238,16 +238,19 @@ struct WebOutcome {
 };
 
 // Connect's code for a request that can't be read is invalid_argument; gRPC's
-// is INTERNAL.
-GrpcCode WebCodeOf(WebKind kind, int status) {
+// is INTERNAL. A method may fail with the same status, from a server that it
+// has called: that is no fault of the request.
+GrpcCode WebCodeOf(WebKind kind, int status, FailureDetail detail) {
   const bool unread =
-      status == STATUS_MALFORMED_DATA || status == STATUS_PARSE_REQUEST;
+      detail == FailureDetail::kUnreadRequest &&
+      (status == STATUS_MALFORMED_DATA || status == STATUS_PARSE_REQUEST);
   return unread && IsConnect(kind) ? GrpcCode::kInvalidArgument
                                    : GrpcFromStatus(status);
 }
 
-WebOutcome WebOutcomeOf(WebKind kind, int status, std::string_view text) {
-  return {.code = WebCodeOf(kind, status),
+WebOutcome WebOutcomeOf(WebKind kind, int status, FailureDetail detail,
+                        std::string_view text) {
+  return {.code = WebCodeOf(kind, status, detail),
           .text = text,
           .status = IsLostInGrpc(status) ? status : STATUS_SUCCESS};
 }
@@ -282,7 +285,7 @@ WebOutcome WebOutcomeOf(const HttpTicket& ticket,
   if (response.detail == FailureDetail::kMediaType) {
     return {.code = GrpcCode::kUnimplemented, .text = response.description};
   }
-  return WebOutcomeOf(WebTypeOf(ticket).kind, response.status,
+  return WebOutcomeOf(WebTypeOf(ticket).kind, response.status, response.detail,
                       response.description);
 }
 
@@ -415,7 +418,7 @@ Buffer FormatWebFrames(const HttpTicket& ticket, OutboundResponse&& response) {
       !AppendGrpcMessage(std::move(response.body), /*compressed=*/false,
                          &frames)) {
     outcome = WebOutcomeOf(type.kind, STATUS_SERIALIZE_RESPONSE,
-                           "the response exceeds 4 GiB");
+                           FailureDetail::kNone, "the response exceeds 4 GiB");
   }
   const bool failed = outcome.code != GrpcCode::kOk;
   AppendWebEnd(type.kind, outcome,
@@ -551,8 +554,11 @@ class WebCalls final : public HttpDialect {
                          const Metadata& metadata) const override {
     const WebKind kind = WebTypeOf(ticket).kind;
     const std::string text = status.message();
+    // The end of a stream has no detail: its status has to tell.
+    const WebOutcome outcome =
+        WebOutcomeOf(kind, status.code(), FailureDetail::kUnreadRequest, text);
     BufferBuilder out;
-    AppendWebEnd(kind, WebOutcomeOf(kind, status.code(), text), metadata, &out);
+    AppendWebEnd(kind, outcome, metadata, &out);
     return EncodeWebFrames(kind, out.DestructiveGet());
   }
 };

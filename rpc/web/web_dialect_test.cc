@@ -79,8 +79,10 @@ std::string WebSuccess(const std::string& request,
 }
 
 std::string WebFailure(const std::string& request, int status,
-                       std::string_view text) {
+                       std::string_view text,
+                       FailureDetail detail = FailureDetail::kNone) {
   OutboundResponse response;
+  response.detail = detail;
   response.status = status;
   response.description = text;
   return WebReply(request, std::move(response));
@@ -172,10 +174,13 @@ TEST(ConnectUnary, FailuresAreJsonWithTheStatusOfTheirCode) {
     EXPECT_THAT(WebFailure(call, StatusFromGrpc(GrpcCode::kCancelled), "c"),
                 StartsWith("HTTP/1.1 499 "));
     for (const int unread : {STATUS_MALFORMED_DATA, STATUS_PARSE_REQUEST}) {
-      const std::string reply = WebFailure(call, unread, "bad");
+      const std::string reply =
+          WebFailure(call, unread, "bad", FailureDetail::kUnreadRequest);
       EXPECT_THAT(reply, StartsWith("HTTP/1.1 400 "));
       EXPECT_THAT(reply, EndsWith(R"({"code":"invalid_argument",)"
                                   R"("message":"bad"})"));
+      // A method has it from a server that it has called.
+      EXPECT_THAT(WebFailure(call, unread, "bad"), StartsWith("HTTP/1.1 500 "));
     }
     EXPECT_THAT(WebFailure(call, STATUS_SERIALIZE_RESPONSE, "large"),
                 StartsWith("HTTP/1.1 500 "));
@@ -346,11 +351,16 @@ TEST(WebFrames, FailuresAreInTheLastFrame) {
                      R"("message":"late"}})"));
   // Requests that can't be read: each in the words of its protocol.
   EXPECT_EQ(Body(WebFailure(WebCall("application/connect+json", Frame(0, "{}")),
-                            STATUS_MALFORMED_DATA, "bad")),
+                            STATUS_MALFORMED_DATA, "bad",
+                            FailureDetail::kUnreadRequest)),
             Frame(2, R"({"error":{"code":"invalid_argument",)"
                      R"("message":"bad"}})"));
+  EXPECT_EQ(Body(WebFailure(WebCall("application/connect+json", Frame(0, "{}")),
+                            STATUS_MALFORMED_DATA, "bad")),
+            Frame(2, R"({"error":{"code":"internal","message":"bad"}})"));
   EXPECT_THAT(Body(WebFailure(WebCall("application/grpc-web", Frame(0, "")),
-                              STATUS_MALFORMED_DATA, "bad")),
+                              STATUS_MALFORMED_DATA, "bad",
+                              FailureDetail::kUnreadRequest)),
               HasSubstr("grpc-status: 13\r\n"));
 }
 
