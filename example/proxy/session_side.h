@@ -1,4 +1,4 @@
-// For session.cc and session_connect.cc: a session's events, and its sockets.
+// For session.cc: a session's events, and its sockets.
 
 #ifndef EXAMPLE_PROXY_SESSION_SIDE_H_
 #define EXAMPLE_PROXY_SESSION_SIDE_H_
