@@ -143,7 +143,9 @@ class FlareServerStreamWire final : public FlareStreamWire {
     return SendNext(&meta, std::move(body));
   }
 
+  // Once: a message that is too large has ended the stream already.
   bool SendEnd(const flare::Status& status) override {
+    if (std::exchange(ended_, true)) return true;
     RpcMeta meta = NewReplyMeta();
     meta.flags = Flags(/*last=*/true, /*has_payload=*/false);
     meta.status = status.code();
@@ -179,6 +181,7 @@ class FlareServerStreamWire final : public FlareStreamWire {
 
   const bool hello_;
   const bool has_credits_;
+  bool ended_ = false;
   bool told_ = false;  // The peer knows the window, before the first packet.
 };
 

@@ -143,7 +143,9 @@ class TrpcStreamWire : public StreamWire {
            (!last || SendEnd(flare::Status()));
   }
 
+  // Once: a message that is too large has ended the stream already.
   bool SendEnd(const flare::Status& status) override {
+    if (std::exchange(ended_, true)) return true;
     return SendClose(/*reset=*/false, status);
   }
   void SendReset(const flare::Status& why) override {
@@ -179,6 +181,7 @@ class TrpcStreamWire : public StreamWire {
   const std::uint32_t id_;
   StreamTable* const table_;
   StreamOutput* const output_;
+  bool ended_ = false;
   std::unique_ptr<Metadata> metadata_;  // For CLOSE; null: none.
 };
 
