@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """cost_per_request on a few requests: its output, and its leftovers. CI's step
-"costs" compares with the record."""
+"tables and costs" compares with the record."""
 
 import argparse
 import importlib.machinery
