@@ -41,16 +41,12 @@ class ForwardedCall final : public Closure {
   }
 
   void Run() override {
-    for (const auto [name, value] : forwarding_.GetResponseMetadata()) {
-      caller_->AddResponseMetadata(name, value);
-    }
-    if (forwarding_.Failed()) {
-      // A reply that could not be parsed has left something in it.
+    try {
+      PassOutcome();
+    } catch (const std::bad_alloc&) {
+      // Nobody above would catch it. The text is short enough for no memory.
       response_->Clear();
-      caller_->SetFailed(forwarding_.ErrorCode(), FailureText());
-    } else if (!forwarding_.GetResponseAttachment().empty()) {
-      caller_->SetResponseAttachment(
-          std::move(*forwarding_.MutableResponseAttachment()));
+      caller_->SetFailed(flare::rpc::STATUS_FAILED, "out of memory");
     }
     Closure* const done = done_;
     this->~ForwardedCall();
@@ -64,6 +60,20 @@ class ForwardedCall final : public Closure {
                 google::protobuf::Message* response, Closure* done)
       : method_(method), caller_(caller), response_(response), done_(done) {}
   ~ForwardedCall() override = default;
+
+  void PassOutcome() {
+    for (const auto [name, value] : forwarding_.GetResponseMetadata()) {
+      caller_->AddResponseMetadata(name, value);
+    }
+    if (forwarding_.Failed()) {
+      // A reply that could not be parsed has left something in it.
+      response_->Clear();
+      caller_->SetFailed(forwarding_.ErrorCode(), FailureText());
+    } else if (!forwarding_.GetResponseAttachment().empty()) {
+      caller_->SetResponseAttachment(
+          std::move(*forwarding_.MutableResponseAttachment()));
+    }
+  }
 
   // A failure of the route is no fault of the caller's protocol.
   std::string FailureText() const {
