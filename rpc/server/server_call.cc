@@ -745,8 +745,9 @@ flare::Status ServerCall::CompressResponse(OutboundResponse* response) {
 void ServerCall::FinishStream() {
   const Method& method = *admission_.method();
   const bool failed = controller_.Failed();
-  // Its end comes once the places are given back: who has it may begin the next
-  // stream at once. The message may have to wait for the peer, in its place.
+  // The end comes once the places are given back, so that a client with it may
+  // begin the next stream at once. The message may have to wait for the peer,
+  // in its place.
   if (!failed && !method.descriptor->server_streaming() &&
       !stream_->WriteMessage(*messages_.response(), /*last=*/false,
                              CallStream::kNever)) {
