@@ -53,12 +53,12 @@ class CallMessages {
   // nothing happens.
   void Release(std::size_t request_bytes, std::size_t response_bytes);
 
-  // Null outside of Acquire() and Release().
-  google::protobuf::Message* request() const {
-    return current_ == nullptr ? nullptr : current_->request.get();
-  }
+  // Between Acquire() and Release().
+  bool acquired() const { return current_ != nullptr; }
+  // Only then.
+  google::protobuf::Message* request() const { return current_->request.get(); }
   google::protobuf::Message* response() const {
-    return current_ == nullptr ? nullptr : current_->response.get();
+    return current_->response.get();
   }
 
   // The part of kTotalAllowance that the pairs of the process have. Any thread.

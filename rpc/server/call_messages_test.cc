@@ -70,11 +70,10 @@ class CallMessagesTest : public ::testing::Test {
 };
 
 TEST_F(CallMessagesTest, NoneOutsideOfCalls) {
-  EXPECT_EQ(messages_.request(), nullptr);
+  EXPECT_FALSE(messages_.acquired());
   messages_.Release(0, 0);
   Serve("x");
-  EXPECT_EQ(messages_.request(), nullptr);
-  EXPECT_EQ(messages_.response(), nullptr);
+  EXPECT_FALSE(messages_.acquired());
 }
 
 TEST_F(CallMessagesTest, TheNextCallHasTheirMemory) {

@@ -1,6 +1,6 @@
 // Runs a call through the interceptors of its server.
 //
-//   InterceptorChain(interceptors, &call, CallTheMethod, argument).Run();
+//   InterceptorChain(interceptors, &call, CallTheMethod, argument).RunAll();
 #ifndef FLARE_RPC_SERVER_INTERCEPTOR_CHAIN_H_
 #define FLARE_RPC_SERVER_INTERCEPTOR_CHAIN_H_
 
@@ -14,53 +14,41 @@ namespace flare::rpc {
 // In the order in which they are called.
 using Interceptors = std::vector<std::shared_ptr<ServerInterceptor>>;
 
-class InterceptorChain {
+// Each interceptor gets the chain itself, whose Run() runs the rest of it.
+class InterceptorChain final : private ServerNext {
  public:
-  // All must live until Run() has returned. There is one interceptor at least.
-  // `last` doesn't throw.
+  // All must live until RunAll() has returned. There is one interceptor at
+  // least. `last` doesn't throw.
   InterceptorChain(const Interceptors& interceptors, InterceptedCall* call,
                    void (*last)(void*), void* argument)
-      : begin_(interceptors.data()),
-        end_(begin_ + interceptors.size()),
+      : interceptors_(interceptors),
         call_(call),
         last_(last),
         argument_(argument) {}
 
   // Throws only the end of a thread.
-  void Run() const { RunOne(begin_); }
+  void RunAll() { RunOne(interceptors_.data()); }
 
  private:
   using Place = const std::shared_ptr<ServerInterceptor>*;
 
-  // An interceptor gets this; `place` is behind it.
-  class Next final : public ServerNext {
-   public:
-    Next(const InterceptorChain* chain, Place place)
-        : chain_(chain), place_(place) {}
-    void Run() override;
-
-   private:
-    const InterceptorChain* chain_;  // Null once it was run.
-    const Place place_;
-  };
-
-  void RunFrom(Place place) const {
-    if (place == end_) return last_(argument_);
-    RunInner(place);
-  }
-  void RunInner(Place place) const;
-  void RunOne(Place place) const {
+  void Run() override;
+  void RunInner(Place place);
+  void RunOne(Place place) {
+    next_ = place + 1;
     try {
-      Next next(this, place + 1);
-      (*place)->Intercept(*call_, next);
+      (*place)->Intercept(*call_, *this);
     } catch (...) {
       Fail(place);
     }
+    next_ = nullptr;
   }
   [[gnu::cold, gnu::noinline]] void Fail(Place place) const;
 
-  const Place begin_;
-  const Place end_;
+  const Interceptors& interceptors_;
+  // Run() runs this: an interceptor, `last` if it is the end, nothing if it has
+  // returned.
+  Place next_;
   InterceptedCall* const call_;
   void (*const last_)(void*);
   void* const argument_;

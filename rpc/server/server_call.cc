@@ -344,7 +344,7 @@ void ServerCall::Reject(ParseResult result) {
     const auto last = [](void* self) {
       static_cast<ServerCall*>(self)->CallAndWait();
     };
-    InterceptorChain(*method.interceptors, &call, last, this).Run();
+    InterceptorChain(*method.interceptors, &call, last, this).RunAll();
   }
   if (completion_.Seal()) [[unlikely]] {
     RespondThrown(*admission_.method());
@@ -357,12 +357,12 @@ void ServerCall::Reject(ParseResult result) {
 
 // Calls the service, and waits for `done` unless the method throws before.
 [[gnu::always_inline]] inline void ServerCall::CallAndWait() {
-  const Method& method = *admission_.method();
   try {
+    const Method& method = *admission_.method();
     method.service->CallMethod(method.descriptor, &controller_,
                                messages_.request(), messages_.response(), this);
   } catch (...) {  // As in CallService().
-    ClaimForException(method);
+    ClaimForException(*admission_.method());
     return;
   }
   completion_.WaitForDone();
@@ -601,7 +601,7 @@ bool ServerCall::WaitToReply() {
 
 bool ServerCall::BlockToReply() {
   std::size_t bytes = 0;
-  if (messages_.response() != nullptr) {
+  if (messages_.acquired()) {
     bytes += messages_.response()->ByteSizeLong();
   }
   if (controller_.has_bytes_) {
@@ -966,12 +966,11 @@ void ServerCall::FinishThrown() {
 }
 
 void ServerCall::ReleaseMessages() {
-  const google::protobuf::Message* const response = messages_.response();
-  if (response == nullptr) return;
-  // It was not serialized if the call failed or answered with bytes.
+  if (!messages_.acquired()) return;
+  // The response was not serialized if the call failed or answered with bytes.
   messages_.Release(request_bytes_, response_bytes_ != kUnknown
                                         ? response_bytes_
-                                        : response->ByteSizeLong());
+                                        : messages_.response()->ByteSizeLong());
   response_bytes_ = kUnknown;
 }
 

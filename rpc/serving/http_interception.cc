@@ -41,7 +41,7 @@ class InterceptedHttpHandler final : public HttpHandler {
       }
     };
     const auto run = [](void* f) { (*static_cast<decltype(last)*>(f))(); };
-    InterceptorChain(interceptors_, &call, run, &last).Run();
+    InterceptorChain(interceptors_, &call, run, &last).RunAll();
     // To the server, which knows whether something was sent.
     if (exception != nullptr) std::rethrow_exception(exception);
   }
