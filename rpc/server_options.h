@@ -200,6 +200,9 @@ struct ServerOptions {
   // valid.
   std::string pages_credentials_file =
       rpc::ServerDefaultsFromFlags().pages_credentials_file;
+  // Readers of the page /inspect/flags may change flags that are declared
+  // changeable (changeable_flag.h), on both ports.
+  bool pages_change_flags = rpc::ServerDefaultsFromFlags().pages_change_flags;
   // Rules that refuse calls before queues get long, all off by default
   // (docs/admission.md).
   AdmissionOptions admission = rpc::ServerDefaultsFromFlags().admission;

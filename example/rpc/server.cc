@@ -28,6 +28,7 @@
 #include "flare/base/random.h"
 #include "flare/base/status.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/changeable_flag.h"
 #include "flare/rpc/hand_over.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
@@ -65,6 +66,9 @@ DEFINE_int32(fail_with, 0,
 DEFINE_int32(fail_percent, 100,
              "With --fail_with: so many percent of the calls fail, by chance.");
 
+FLARE_CHANGEABLE_FLAG(fail_with);
+FLARE_CHANGEABLE_FLAG(fail_percent);
+
 DEFINE_bool(tell_identity, false,
             "Answer with the caller's identity by its certificate, not with "
             "the body.");
@@ -95,7 +99,8 @@ std::string Tell(const flare::PeerIdentity* peer) {
 
 bool FailsByChance() {
   return flare::MixBits(flare::ReadTsc()) % 100 <
-         static_cast<std::uint64_t>(std::max(0, FLAGS_fail_percent));
+         static_cast<std::uint64_t>(
+             std::max(0, flare::ReadFlag(FLAGS_fail_percent)));
 }
 
 class EchoServiceImpl : public SyncEchoService {
@@ -105,9 +110,9 @@ class EchoServiceImpl : public SyncEchoService {
   void Echo(const EchoRequest& request, EchoResponse* response,
             flare::RpcServerController* controller) override {
     requests.Add();
-    if (FLAGS_fail_with != 0 && FailsByChance()) [[unlikely]] {
-      return controller->SetFailed(FLAGS_fail_with,
-                                   "Failed with configured error.");
+    const int code = flare::ReadFlag(FLAGS_fail_with);
+    if (code != 0 && FailsByChance()) [[unlikely]] {
+      return controller->SetFailed(code, "Failed with configured error.");
     }
     if (const auto worked = WorkOn(request, work_); !worked.ok()) {
       return controller->SetFailed(worked.message());

@@ -1,6 +1,8 @@
 // Pieces of code from the documents that belong to no program. CI compiles
 // them here, and compares the documents with this file (tools/check_docs).
 
+#include <gflags/gflags.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -13,6 +15,7 @@
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/fiber_local.h"
 #include "flare/init/override_flag.h"
+#include "flare/rpc/changeable_flag.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/interceptor.h"
@@ -25,6 +28,10 @@
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/services/reflection.h"
 #include "glog/logging.h"
+
+// docs/debugging.md
+DEFINE_int32(cache_seconds, 60, "Seconds that an entry is kept.");
+FLARE_CHANGEABLE_FLAG(cache_seconds);  // flare/rpc/changeable_flag.h
 
 // docs/flags.md
 FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
@@ -109,6 +116,13 @@ void ListFibers() {
 void LogPlace() {
   LOG(WARNING) << "took the slow path\n"
                << flare::CurrentBacktrace().ToString();
+}
+
+bool IsTooOld(std::chrono::steady_clock::time_point entry_time,
+              std::chrono::steady_clock::time_point now) {
+  // Read at each use.
+  const int seconds = flare::ReadFlag(FLAGS_cache_seconds);
+  return now - entry_time > std::chrono::seconds(seconds);
 }
 
 // docs/resilience.md

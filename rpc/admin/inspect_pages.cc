@@ -1,9 +1,6 @@
 #include "flare/rpc/admin/inspect_pages.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,8 +32,10 @@
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/stack_profile.h"
+#include "flare/rpc/admin/flags_page.h"
 #include "flare/rpc/admin/metrics_page.h"
 #include "flare/rpc/admin/metrics_text.h"
+#include "flare/rpc/admin/page_text.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/extension.h"
 #include "flare/rpc/http_handler.h"
@@ -64,6 +63,7 @@ constexpr Page kPages[] = {
     {"/inspect/scheduler", "what the fiber runtime has counted"},
     {"/inspect/fibers", "all fibers, with backtraces"},
     {"/inspect/stacks", "how deep their stacks get"},
+    {"/inspect/flags", "flags, and changes of some of them"},
     {"/metrics", "all counters and latencies, for Prometheus"},
 };
 
@@ -82,8 +82,7 @@ std::vector<Page> PagesWith(const ExtensionList& extensions) {
 // Browsers get links.
 void WriteIndex(const ExtensionList& extensions, const HttpRequest& request,
                 HttpResponse* response) {
-  const bool html = request.headers()->TryGet("Accept").value_or("").find(
-                        "text/html") != std::string_view::npos;
+  const bool html = WantsHtml(request);
   std::ostringstream text;
   if (html) text << "<!DOCTYPE html><title>/inspect</title><pre>\n";
   for (const auto& [path, what] : PagesWith(extensions)) {
@@ -322,26 +321,6 @@ bool IsOnThisHost(const Endpoint& peer) {
   return peer.IsLoopback() || peer.host().starts_with("::ffff:127.");
 }
 
-// A browser here may be led to us under a name of a stranger, whose page could
-// read ours then (DNS rebinding). Browsers don't connect to Unix sockets.
-bool IsNamedAsThisHost(const HttpRequest& request, const Endpoint& peer) {
-  const auto field = request.headers()->TryGet("Host");
-  if (!field || field->empty() || peer.family() == AF_UNIX) return true;
-  std::string host = ToLower(*field);
-  const std::size_t colon = host.rfind(':');
-  if (host.front() == '[') {
-    const std::size_t end = host.find(']');
-    if (end == host.npos) return false;
-    host = host.substr(1, end - 1);
-  } else if (colon != host.npos) {
-    host.resize(colon);
-  }
-  in6_addr address;
-  return host == "localhost" ||
-         inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
-
 // Answers others with 403.
 class LoopbackPage final : public HttpHandler {
  public:
@@ -369,16 +348,15 @@ class LoopbackPage final : public HttpHandler {
 
 struct PageRoutes {
   HttpRoutes* routes;
-  PagesFor who;
-  std::shared_ptr<PageCredentials> credentials;  // Null: none are needed.
+  const PageAccess& access;
 };
 
 // A program's page of that path stays: the status says no more than that.
 void AddPage(std::string path, HttpHandlerPtr handler, const PageRoutes& to) {
-  if (to.credentials != nullptr) {
-    handler = PageCredentials::Guard(std::move(handler), to.credentials);
+  if (to.access.credentials != nullptr) {
+    handler = PageCredentials::Guard(std::move(handler), to.access.credentials);
   }
-  if (to.who == PagesFor::kLoopback) {
+  if (to.access.who == PagesFor::kLoopback) {
     handler = std::make_unique<LoopbackPage>(std::move(handler));
   }
   static_cast<void>(
@@ -442,7 +420,7 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
                  std::function<void(std::ostream&)> write,
                  const PageRoutes& routes) {
   // There one thread makes all pages, and mustn't depend on how workers get on.
-  const bool admin = routes.who == PagesFor::kAdminPort;
+  const bool admin = routes.access.who == PagesFor::kAdminPort;
   const auto make = [type, limit, admin, write = std::move(write)](
                         const HttpRequest&, HttpResponse* response,
                         HttpServerContext*) {
@@ -518,10 +496,8 @@ void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     std::function<std::map<std::string, CallCells::Values>()> http_statistics,
-    std::shared_ptr<PageCredentials> credentials, PagesFor who,
-    HttpRoutes* to) {
-  const PageRoutes routes{
-      .routes = to, .who = who, .credentials = std::move(credentials)};
+    const PageAccess& access, HttpRoutes* to) {
+  const PageRoutes routes{.routes = to, .access = access};
   AddExtensionPages(routes);
   AddMetricsPage(
       [statistics, method_statistics,
@@ -548,6 +524,10 @@ void AddInspectPages(
   AddTextPage("/inspect/scheduler", WriteScheduler, routes);
   AddSlowTextPage("/inspect/fibers", WriteFibers, routes);
   AddSlowTextPage("/inspect/stacks", WriteStacks, routes);
+  AddPage("/inspect/flags",
+          NewFlagsPage({.may_change = access.change_flags,
+                        .has_credentials = access.credentials != nullptr}),
+          routes);
 }
 
 }  // namespace flare::rpc

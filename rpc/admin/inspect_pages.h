@@ -14,6 +14,7 @@
 //   /inspect/stacks      how deep stacks got, by the function that tasks start
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
+//   /inspect/flags       flags, and changes of some of them (flags_page.h)
 //   /metrics             all counters and latencies, and the program's own
 //                        (metrics.h), as Prometheus reads them; four at a time
 //                        in a process, on threads of their own
@@ -50,16 +51,21 @@ enum class PagesFor {
   kAdminPort,  // Everyone there; one at a time anyway.
 };
 
+struct PageAccess {
+  PagesFor who = PagesFor::kLoopback;
+  // Those that readers must show; null: none.
+  std::shared_ptr<PageCredentials> credentials = nullptr;
+  bool change_flags = false;  // Readers may.
+};
+
 // Adds them to `routes`, exempt from the limits of calls, except where there is
-// a handler for the path already. `credentials`: those that readers must show;
-// null: none. The functions are called from any worker
+// a handler for the path already. The functions are called from any worker
 // while the routes exist.
 void AddInspectPages(
     std::function<ServerStatistics()> statistics,
     std::function<std::vector<ServerMethodStatistics>()> method_statistics,
     std::function<std::map<std::string, CallCells::Values>()> http_statistics,
-    std::shared_ptr<PageCredentials> credentials, PagesFor who,
-    HttpRoutes* routes);
+    const PageAccess& access, HttpRoutes* routes);
 
 }  // namespace flare::rpc
 

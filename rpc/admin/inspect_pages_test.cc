@@ -203,9 +203,10 @@ TEST_F(InspectPagesTest, IndexNamesThePages) {
   const std::string index = Get("/inspect");
   EXPECT_TRUE(Has(index, "HTTP/1.1 200 OK"));
   EXPECT_TRUE(Has(index, "text/plain"));
-  for (const char* page : {"/inspect/server", "/inspect/methods",
-                           "/inspect/channels", "/inspect/scheduler",
-                           "/inspect/fibers", "/inspect/stacks", "/metrics"}) {
+  for (const char* page :
+       {"/inspect/server", "/inspect/methods", "/inspect/channels",
+        "/inspect/scheduler", "/inspect/fibers", "/inspect/stacks",
+        "/inspect/flags", "/metrics"}) {
     EXPECT_TRUE(Has(index, page));
     EXPECT_TRUE(Has(Get(page), "HTTP/1.1 200 OK"));
   }
@@ -396,7 +397,7 @@ class SlowPageTest : public InspectPagesTest {
                       return std::vector<Server::MethodStatistics>();
                     },
                     [] { return std::map<std::string, CallCells::Values>(); },
-                    nullptr, PagesFor::kEveryone, &routes_);
+                    {.who = PagesFor::kEveryone}, &routes_);
   }
 
   HttpStatus StatusOf(const std::string& path) {
@@ -546,7 +547,7 @@ TEST_F(InspectPagesTest, AnswersPeersOnThisHostOnly) {
   AddInspectPages([] { return Server::Statistics(); },
                   [] { return std::vector<Server::MethodStatistics>(); },
                   [] { return std::map<std::string, CallCells::Values>(); },
-                  nullptr, PagesFor::kLoopback, &routes);
+                  {.who = PagesFor::kLoopback}, &routes);
   const auto get = [&](const Endpoint& peer, const char* path) {
     HttpRequest request;
     request.set_method(HttpMethod::Get);
@@ -556,9 +557,10 @@ TEST_F(InspectPagesTest, AnswersPeersOnThisHostOnly) {
     routes.Find(path)->HandleRequest(request, &response, &context);
     return response;
   };
-  for (const char* path : {"/inspect", "/inspect/server", "/inspect/methods",
-                           "/inspect/channels", "/inspect/scheduler",
-                           "/inspect/fibers", "/inspect/stacks", "/metrics"}) {
+  for (const char* path :
+       {"/inspect", "/inspect/server", "/inspect/methods", "/inspect/channels",
+        "/inspect/scheduler", "/inspect/fibers", "/inspect/stacks",
+        "/inspect/flags", "/metrics"}) {
     for (const Endpoint& peer :
          {EndpointFromIpv4("127.3.2.1", 7), EndpointFromIpv6("::1", 7),
           EndpointFromIpv6("::ffff:127.0.0.1", 7), EndpointFromUnix("/x")}) {

@@ -553,7 +553,10 @@ void Server::AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes) {
       [state = state_.Get()] { return state->statistics(); },
       [state = state_.Get()] { return state->methods.statistics(); },
       [counters = http_counters_] { return counters->Read(); },
-      page_credentials_, who, routes);
+      {.who = who,
+       .credentials = page_credentials_,
+       .change_flags = state_->options().pages_change_flags},
+      routes);
 }
 
 Status Server::ReadPageCredentials() {

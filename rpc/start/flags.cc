@@ -13,6 +13,7 @@
 #include "flare/rpc/admission/method_limits.h"
 #include "flare/rpc/admission_options.h"
 #include "flare/rpc/builtin_pages.h"
+#include "flare/rpc/changeable_flag.h"
 #include "flare/rpc/http/http_cors.h"
 #include "flare/rpc/start/flag_check.h"
 #include "flare/rpc/start/runtime_flags.h"
@@ -114,6 +115,9 @@ DEFINE_string(flare_rpc_server_pages_credentials_file, "",
               "A file with the credentials of readers of these pages, on both "
               "ports: lines \"basic USER:PASSWORD\" or \"bearer TOKEN\". It is "
               "read again when it changes. Empty: none are needed.");
+DEFINE_bool(flare_rpc_server_pages_change_flags, false,
+            "Lets readers of the page /inspect/flags change flags that are "
+            "declared changeable, on both ports (docs/debugging.md).");
 DEFINE_int32(
     flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
     "Status of calls beyond a limit, except over trpc and bolt, which have "
@@ -341,6 +345,12 @@ flare::Status CheckAdmissionFlags() {
   return flare::Status();
 }
 
+// Resolvers of running channels read it at each refresh; values of the
+// others are copied when a server, a channel or the runtime starts.
+const ChangeableFlag resolver_interval_flag(
+    "flare_name_resolver_update_interval_seconds",
+    &FLAGS_flare_name_resolver_update_interval_seconds, &ValidateFlags);
+
 }  // namespace
 
 ServerDefaults ServerDefaultsFromFlags() {
@@ -388,6 +398,7 @@ ServerDefaults ServerDefaultsFromFlags() {
       .admin_address = FLAGS_flare_rpc_server_admin_address,
       .admin_tls = FLAGS_flare_rpc_server_admin_tls,
       .pages_credentials_file = FLAGS_flare_rpc_server_pages_credentials_file,
+      .pages_change_flags = FLAGS_flare_rpc_server_pages_change_flags,
       .admission = AdmissionFromFlags(),
   };
 }
@@ -415,7 +426,7 @@ ClientDefaults ClientDefaultsFromFlags() {
           static_cast<std::size_t>(FLAGS_flare_rpc_channel_max_packet_size),
       .max_decompressed_size = MaxDecompressedSizeFromFlags(),
       .name_resolver_update_interval =
-          seconds(FLAGS_flare_name_resolver_update_interval_seconds),
+          seconds(ReadFlag(FLAGS_flare_name_resolver_update_interval_seconds)),
       .zone = FLAGS_flare_rpc_client_zone,
   };
 }

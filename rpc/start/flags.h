@@ -69,6 +69,7 @@ struct ServerDefaults {
   std::string admin_address;
   bool admin_tls;
   std::string pages_credentials_file;
+  bool pages_change_flags;
   AdmissionOptions admission;
 };
 ServerDefaults ServerDefaultsFromFlags();

@@ -1,7 +1,6 @@
 #include "flare/rpc/tracing/traces_page.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +17,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/rpc/admin/page_text.h"
 
 namespace flare {
 namespace {
@@ -32,29 +32,13 @@ struct Query {
   std::size_t most = 100;
 };
 
-std::string Decoded(std::string_view text) {
-  std::string decoded;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned char byte = 0;
-    const char* const digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      decoded.push_back(static_cast<char>(byte));
-      i += 2;
-    } else {
-      decoded.push_back(text[i] == '+' ? ' ' : text[i]);
-    }
-  }
-  return decoded;
-}
-
 Query ParseQuery(std::string_view text) {
   Query query;
   for (const std::string_view field : Split(text, '&')) {
     const std::size_t equals = field.find('=');
     if (equals == field.npos) continue;
     const std::string_view name = field.substr(0, equals);
-    const std::string value = Decoded(field.substr(equals + 1));
+    const std::string value = rpc::UnescapeQuery(field.substr(equals + 1));
     if (name == "trace") query.trace = ToLower(Trim(value));
     if (name == "method") query.method = Trim(value);
     if (name == "failed") query.failed = value == "1";
@@ -245,26 +229,6 @@ void WriteText(const std::vector<Node>& nodes, bool details,
 
 // --- HTML ------------------------------------------------------------------
 
-std::string Escaped(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped.push_back(c);
-    }
-  }
-  return escaped;
-}
-
 constexpr char kHead[] = R"(<!DOCTYPE html><meta charset="utf-8">
 <title>/inspect/traces</title>
 <style>
@@ -283,8 +247,10 @@ code, .note { font: 12px ui-monospace, monospace; }
 )";
 
 void WriteForm(const Query& query, std::ostream& out) {
-  out << "<form>method <input name=method value=\"" << Escaped(query.method)
-      << "\"> trace <input name=trace size=34 value=\"" << Escaped(query.trace)
+  out << "<form>method <input name=method value=\""
+      << rpc::EscapeHtml(query.method)
+      << "\"> trace <input name=trace size=34 value=\""
+      << rpc::EscapeHtml(query.trace)
       << "\"> <label><input type=checkbox name=failed value=1"
       << (query.failed ? " checked" : "")
       << "> failed</label> <label><input type=checkbox name=sort value=slow"
@@ -314,21 +280,22 @@ void WriteHtmlRow(const Node& node, bool details, const TimeRange& all,
   const std::vector<std::string> cells = CellsOf(span);
   out << (span.failed ? "<tr class=failed>" : "<tr>");
   for (std::size_t i = 0; i + 1 != cells.size(); ++i) {
-    out << (i == 1 ? "<td class=number>" : "<td>") << Escaped(cells[i])
+    out << (i == 1 ? "<td class=number>" : "<td>") << rpc::EscapeHtml(cells[i])
         << "</td>";
   }
   const std::string& id = cells.back();
   out << "<td><a href=\"?trace=" << id << "\"><code>"
       << (details ? id : id.substr(0, 8)) << "</code></a></td>"
       << "<td style=\"padding-left:" << 2 * node.depth << "em\">"
-      << Escaped(span.name) << "</td>";
+      << rpc::EscapeHtml(span.name) << "</td>";
   if (details) WriteBar(span, all, out);
   out << "</tr>\n";
   if (!details) return;
   for (const std::string& note : NotesOf(span)) {
     out << "<tr><td colspan=8></td><td class=note colspan=2 "
            "style=\"padding-left:"
-        << 2 * node.depth + 1 << "em\">" << Escaped(note) << "</td></tr>\n";
+        << 2 * node.depth + 1 << "em\">" << rpc::EscapeHtml(note)
+        << "</td></tr>\n";
   }
 }
 
@@ -366,8 +333,7 @@ void WriteTracesPage(const Tracer& tracer, const HttpRequest& request,
   } else {
     for (const auto& span : spans) nodes.push_back({span.get(), 0});
   }
-  const bool html = request.headers()->TryGet("Accept").value_or("").find(
-                        "text/html") != std::string_view::npos;
+  const bool html = rpc::WantsHtml(request);
   std::ostringstream out;
   if (html) {
     WriteHtml(tracer, query, nodes, details, out);

@@ -1,0 +1,73 @@
+#include "flare/rpc/admin/page_text.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <cstddef>
+
+#include "flare/base/string.h"
+
+namespace flare::rpc {
+
+bool WantsHtml(const HttpRequest& request) {
+  return request.headers()->TryGet("Accept").value_or("").find("text/html") !=
+         std::string_view::npos;
+}
+
+bool IsNamedAsThisHost(const HttpRequest& request, const Endpoint& peer) {
+  const auto field = request.headers()->TryGet("Host");
+  if (!field || field->empty() || peer.family() == AF_UNIX) return true;
+  std::string host = ToLower(*field);
+  const std::size_t colon = host.rfind(':');
+  if (host.front() == '[') {
+    const std::size_t end = host.find(']');
+    if (end == host.npos) return false;
+    host = host.substr(1, end - 1);
+  } else if (colon != host.npos) {
+    host.resize(colon);
+  }
+  in6_addr address;
+  return host == "localhost" ||
+         inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+std::string UnescapeQuery(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      plain.push_back(static_cast<char>(byte));
+      i += 2;
+    } else {
+      plain.push_back(text[i] == '+' ? ' ' : text[i]);
+    }
+  }
+  return plain;
+}
+
+std::string EscapeHtml(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped.push_back(c);
+    }
+  }
+  return escaped;
+}
+
+}  // namespace flare::rpc
