@@ -187,6 +187,9 @@ class HelloTest(unittest.TestCase):
             'calls', 'body, and 100000 bytes beside it: aaa...\n'
             'cancelled\none\ntwo\n')
 
+    def test_coroutines_call_side_by_side(self):
+        self.check_with_echo_server('coroutines', 'one!!\ntwo!!\nthree!!\n')
+
     def test_channels_with_options(self):
         self.check_with_echo_server('channels', 'optional\noptional\n')
 
