@@ -1,13 +1,14 @@
-// The service of server.cc with futures: no method blocks its fiber.
+// The service of server.cc with futures and coroutines: no method blocks its
+// fiber.
 
 #include <gflags/gflags.h>
 
-#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "example/streaming/demo.flare.pb.h"
 #include "flare/base/endpoint.h"
+#include "flare/fiber/coroutine.h"
 #include "flare/init.h"
 #include "flare/rpc/server.h"
 
@@ -20,71 +21,6 @@ using flare::AsyncStreamReader;
 using flare::AsyncStreamWriter;
 using flare::Future;
 using flare::MakeReadyFuture;
-using flare::Promise;
-
-// The state of a call until its future is ready: its request, response and
-// controller live that long, too. Each step runs when the one before it has
-// ended. A chain of futures that return futures would grow with each message.
-struct SumCall {
-  AsyncStreamReader<demo::Number> reader;
-  demo::Number* response;
-  Promise<> ended;
-
-  static void Next(std::shared_ptr<SumCall> call) {
-    static_cast<void>(call->reader.Read().Then([call](auto number) {
-      if (!number) return call->ended.SetValue();
-      call->response->set_value(call->response->value() + number->value());
-      Next(call);
-    }));
-  }
-};
-
-struct CountCall {
-  std::int64_t up_to;
-  AsyncStreamWriter<demo::Number> writer;
-  demo::Number number;
-  Promise<> ended;
-
-  static void Next(std::shared_ptr<CountCall> call) {
-    if (call->number.value() >= call->up_to) {
-      static_cast<void>(call->writer.Close());
-      return call->ended.SetValue();
-    }
-    call->number.set_value(call->number.value() + 1);
-    static_cast<void>(call->writer.Write(call->number).Then([call](bool ok) {
-      ok ? Next(call) : call->ended.SetValue();
-    }));
-  }
-};
-
-struct ChatCall {
-  AsyncStreamReader<demo::Text> reader;
-  AsyncStreamWriter<demo::Text> writer;
-  Promise<> ended;
-
-  static void Next(std::shared_ptr<ChatCall> call) {
-    static_cast<void>(call->reader.Read().Then([call](auto text) {
-      if (!text) {
-        static_cast<void>(call->writer.Close());
-        return call->ended.SetValue();
-      }
-      text->set_text("You said: " + text->text());
-      static_cast<void>(
-          call->writer.Write(*std::move(text)).Then([call](bool ok) {
-            ok ? Next(call) : call->ended.SetValue();
-          }));
-    }));
-  }
-};
-
-// Begins a call, whose future it returns.
-template <class Call>
-Future<> Begin(Call call) {
-  auto shared = std::make_shared<Call>(std::move(call));
-  Future<> ended = shared->ended.GetFuture();
-  Call::Next(std::move(shared));
-  return ended;
-}
 
 class DemoImpl : public demo::AsyncDemo {
   Future<> Echo(const demo::Text& request, demo::Text* response,
@@ -93,9 +29,13 @@ class DemoImpl : public demo::AsyncDemo {
     return MakeReadyFuture<>();
   }
 
+  // Coroutines: request, response and controller live until the future that
+  // they return is ready.
   Future<> Sum(AsyncStreamReader<demo::Number> reader, demo::Number* response,
                flare::RpcServerController*) override {
-    return Begin(SumCall{std::move(reader), response, {}});
+    while (auto number = co_await reader.Read()) {
+      response->set_value(response->value() + number->value());
+    }
   }
 
   Future<> Count(const demo::Number& request,
@@ -103,15 +43,24 @@ class DemoImpl : public demo::AsyncDemo {
                  flare::RpcServerController* controller) override {
     if (request.value() < 0) {
       controller->SetFailed(1001, "There is nothing to count.");
-      return MakeReadyFuture<>();
+      co_return;
     }
-    return Begin(CountCall{request.value(), std::move(writer), {}, {}});
+    demo::Number number;
+    while (number.value() < request.value()) {
+      number.set_value(number.value() + 1);
+      if (!co_await writer.Write(number)) co_return;
+    }
+    co_await writer.Close();
   }
 
   Future<> Chat(AsyncStreamReader<demo::Text> reader,
                 AsyncStreamWriter<demo::Text> writer,
                 flare::RpcServerController*) override {
-    return Begin(ChatCall{std::move(reader), std::move(writer), {}});
+    while (auto text = co_await reader.Read()) {
+      text->set_text("You said: " + text->text());
+      if (!co_await writer.Write(*std::move(text))) co_return;
+    }
+    co_await writer.Close();
   }
 };
 
