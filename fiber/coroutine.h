@@ -120,6 +120,7 @@ class CoroutineState {
     if (result_) promise_.SetTuple(*std::move(result_));
   }
 
+  // NOLINTNEXTLINE(misc-new-delete-overloads): compilers know the size.
   static void* operator new(std::size_t size) {
     return AllocateCoroutine(size);
   }

@@ -35,6 +35,7 @@ Future<Outcome> EchoTwice(flare::RpcChannel* channel, std::string word) {
 // A coroutine for each word: all first calls are made before this one waits.
 Future<> EchoAll(flare::RpcChannel* channel, std::vector<std::string> words) {
   std::vector<Future<Outcome>> outcomes;
+  outcomes.reserve(words.size());
   for (std::string& word : words) {
     outcomes.push_back(EchoTwice(channel, std::move(word)));
   }
