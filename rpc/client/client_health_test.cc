@@ -11,6 +11,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/channel_credentials.h"
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/stream_reader.h"
@@ -69,7 +70,8 @@ class ClientHealthTest : public ClientTest {
     std::atomic<int> failed_there{0};  // On the server that is looked at.
   };
 
-  // Calls one after the other on some fibers until the end.
+  // Calls one after the other on some fibers until the end, 500 a second on
+  // each at most: more say no more, and take the CPUs from other tests.
   void StartLoad(RpcChannel* channel, const Endpoint& there) {
     for (int i = 0; i != 16; ++i) {
       OnNewFiber([this, channel, there] {
@@ -86,6 +88,7 @@ class ClientHealthTest : public ClientTest {
           if (controller.Failed() && controller.GetRemotePeer() == there) {
             ++tally.failed_there;
           }
+          this_fiber::SleepFor(milliseconds(2));
         }
       });
     }

@@ -96,7 +96,7 @@ class ServerPressureTest : public ServerTest {
     for (;;) {
       const Server::Statistics now = server().statistics();
       if (now.calls >= calls && now.calls_running == 0) return;
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
 };
@@ -275,7 +275,7 @@ class UnpackingTest : public ServerPressureTest {
     ASSERT_EQ(client->ReadExactly(100).size(), 100u);
     const std::int64_t give_up_ns = NowNs() + 20'000'000'000;
     while (server().statistics().calls < kRequests && NowNs() < give_up_ns) {
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     // Time enough for unpacking them, if nothing is waited for.
     std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -50,7 +51,9 @@ Seen QuitBehindHeldWorkers(const std::string& scheme, int stopping) {
               FlexibleService service;
               service.on_call = [&](TestCall call) {
                 ++begun;
-                while (!go) std::this_thread::yield();
+                while (!go) {
+                  std::this_thread::sleep_for(std::chrono::microseconds(100));
+                }
                 FlexibleService::Echo(call);
               };
               Server server;

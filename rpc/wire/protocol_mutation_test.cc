@@ -72,9 +72,8 @@ class Mutator {
 TEST(ProtocolMutation, ServersSurviveDamagedInput) {
   Mutator mutator(1);
   for (int i = 0; i != kRounds; ++i) {
-    std::string bytes = mutator.Next();
-    SCOPED_TRACE(::testing::PrintToString(bytes));
-    CheckServerBytes(bytes);
+    SCOPED_TRACE(i);
+    CheckServerBytes(mutator.Next());
   }
 }
 
@@ -92,11 +91,11 @@ TEST(ProtocolMutation, EveryTruncationOfEverySeed) {
   }
 }
 
-// In slow builds by one other byte each, else by all.
+// By two or three other bytes each, in slow builds by one.
 #if defined(FLARE_ASAN) || defined(FLARE_TSAN)
 constexpr std::size_t kStep = 5;
 #else
-constexpr std::size_t kStep = 1;
+constexpr std::size_t kStep = 2;
 #endif
 
 TEST(ProtocolMutation, EveryByteOfEverySeedReplaced) {

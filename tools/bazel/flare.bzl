@@ -123,16 +123,14 @@ def flare_cc_library(name, hdrs = [], deps = [], **kwargs):
         **kwargs
     )
 
-# Optimising tests takes as long as all the rest of compiling them, and most
-# call code that is compiled elsewhere. In these packages much of that is in
-# headers.
-_OPTIMISED_TESTS = ["base", "fiber"]
+# The packages that have much of their code in headers.
+_TEMPLATES = ["base", "fiber"]
 
 # Under sanitizers. UBSan's checks take a third of compiling. The code under test
 # keeps them, and so do tests of templates.
 def _plain_copts(headers = "headers"):
     return ["-O0"] + include_precompiled(headers + "_O0") + (
-        [] if native.package_name() in _OPTIMISED_TESTS else ["-fno-sanitize=undefined"]
+        [] if native.package_name() in _TEMPLATES else ["-fno-sanitize=undefined"]
     )
 
 # Options of code around flare's own, programs and protoc's output: as tests are
@@ -192,6 +190,8 @@ def flare_cc_test(
         size = "small",
         apart = False,
         headers = "headers",
+        optimised = False,
+        lines = False,
         **kwargs):
     """A GoogleTest test, by default of the source file <name>.cc.
 
@@ -207,6 +207,11 @@ def flare_cc_test(
       apart: True compiles each file by itself.
       headers: those in //tools/bazel that are precompiled for tests that aren't
         optimised; "rpc_headers" for those with //rpc:testing among `deps`.
+      optimised: True for code in headers that optimisers may break, such as that of
+        threads that meet without a lock. It takes twice as long as all the rest
+        of compiling, and other tests call code that is compiled elsewhere.
+      lines: True if backtraces have to name the test's own lines. Else they do so
+        in builds for debugging, and under sanitizers.
       **kwargs: as for cc_test.
     """
     srcs = srcs or [name + ".cc"]
@@ -223,10 +228,14 @@ def flare_cc_test(
     by_clang = _by_clang(
         name,
         srcs,
-        copts,
+        copts + ([] if lines else select({
+            _ours("//:dbg"): [],
+            # Reports of failures have a line without it.
+            "//conditions:default": ["-g0"],
+        })),
         deps,
         headers,
-        "O1" if native.package_name() in _OPTIMISED_TESTS else "O0",
+        "O1" if optimised else "O0",
         testonly = True,
     )
     native.cc_test(
@@ -246,7 +255,16 @@ def flare_cc_test(
         **kwargs
     )
 
-def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = [], shards = {}, **kwargs):
+def flare_cc_tests(
+        tests,
+        groups = {},
+        one_thread = [],
+        apart = [],
+        exclusive = [],
+        optimised = [],
+        lines = [],
+        shards = {},
+        **kwargs):
     """One binary for each group of tests, and one for each test in no group.
 
     A group is compiled in one piece, and linked once. Tests that need a process
@@ -259,6 +277,8 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
         ThreadSanitizer to see: tests of a single thread.
       apart: those whose files use names twice.
       exclusive: those beside which nothing else may run.
+      optimised: those for which flare_cc_test is told so.
+      lines: likewise.
       shards: for those that wait for long, the number of processes that share
         their cases.
       **kwargs: as for flare_cc_test.
@@ -279,6 +299,8 @@ def flare_cc_tests(tests, groups = {}, one_thread = [], apart = [], exclusive = 
             tags = (["one_thread"] if name in one_thread else []) +
                    (["exclusive"] if name in exclusive else []),
             apart = name in apart,
+            optimised = name in optimised,
+            lines = name in lines,
             shard_count = shards.get(name),
             **kwargs
         )

@@ -289,7 +289,8 @@ class Line:
         raise harness.GaveUp(f"it has ended: {self.press}")
       return len(self.reports()) >= count
 
-    harness.wait_until(look, f"{count} reports of {self.name}: {self.press}")
+    harness.wait_until(look, f"{count} reports of {self.name}: {self.press}",
+                       poll_s=REPORT_S / 5)
 
   def await_more_reports(self, count):
     self.await_reports(len(self.reports()) + count)
@@ -457,7 +458,7 @@ class BadDay(harness.TestCase):
               len(line.reports()) >= self.MOST_REPORTS)
 
     harness.wait_until(has_enough, f"the reports of {line.press}",
-                       3 * self.MOST_REPORTS * REPORT_S)
+                       3 * self.MOST_REPORTS * REPORT_S, poll_s=REPORT_S / 2)
     pairs = self.quiet_windows(line, control)[:self.WINDOWS]
     if len(pairs) < self.WINDOWS:
       print(f"{line.name}: skipped, as this machine is too busy for five good "

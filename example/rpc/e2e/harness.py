@@ -63,7 +63,7 @@ def find_binary(name):
                           f"`bazel build //example/...`")
 
 
-def wait_until(condition, what, limit_s=PATIENCE_S):
+def wait_until(condition, what, limit_s=PATIENCE_S, poll_s=POLL_S):
   """Returns the first true value of `condition()`."""
   deadline = time.monotonic() + limit_s
   while True:
@@ -72,7 +72,7 @@ def wait_until(condition, what, limit_s=PATIENCE_S):
       return value
     if time.monotonic() > deadline:
       raise GaveUp(f"waited {limit_s:g} s for {what}")
-    time.sleep(POLL_S)
+    time.sleep(poll_s)
 
 
 # One for each port that free_port() has given out, until this process ends.
