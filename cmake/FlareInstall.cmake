@@ -34,8 +34,8 @@ if(FLARE_BUILD_RPC)
   install(FILES ${flare_BINARY_DIR}/include/flare/rpc/rpc_options.pb.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare/rpc
     COMPONENT Development)
-  install(TARGETS flare_rpc flare_services flare_tracing protoc-gen-flare-rpc
-    EXPORT flare-rpc-targets)
+  install(TARGETS flare_rpc flare_mock flare_services flare_tracing
+    protoc-gen-flare-rpc EXPORT flare-rpc-targets)
   install(EXPORT flare-rpc-targets NAMESPACE flare::
     DESTINATION ${config_folder} COMPONENT Development)
   install(FILES cmake/flare-generate-services.cmake
@@ -97,6 +97,9 @@ if(FLARE_BUILD_RPC)
       "protoc_gen_flare_rpc=${CMAKE_INSTALL_FULL_BINDIR}/protoc-gen-flare-rpc\n"
     REQUIRES "flare-io = ${PROJECT_VERSION}" gflags protobuf
     PRIVATE_LIBS -lresolv)
+  flare_pkg_config(mock
+    DESCRIPTION "Mocks of calls, for tests"
+    REQUIRES "flare-rpc = ${PROJECT_VERSION}")
   flare_pkg_config(services
     DESCRIPTION "Stock services: health checks, reflection"
     REQUIRES "flare-rpc = ${PROJECT_VERSION}")

@@ -44,6 +44,7 @@
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/message_observer.h"
 #include "flare/rpc/rpc_server_controller.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare {
 
@@ -179,12 +180,14 @@ class ClientInterceptedCall {
                         RpcClientController* controller,
                         const google::protobuf::Message* request,
                         google::protobuf::Message* response,
-                        bool carries_metadata)
+                        bool carries_metadata,
+                        std::chrono::nanoseconds default_timeout)
       : method_(method),
         controller_(controller),
         request_(request),
         response_(response),
-        carries_metadata_(carries_metadata) {}
+        carries_metadata_(carries_metadata),
+        default_timeout_(default_timeout) {}
   ClientInterceptedCall(const ClientInterceptedCall&) = delete;
   ClientInterceptedCall& operator=(const ClientInterceptedCall&) = delete;
 
@@ -199,6 +202,10 @@ class ClientInterceptedCall {
   // Whether the channel's protocol can carry metadata with the request. Where
   // it can't, calls with some fail.
   bool carries_metadata() const { return carries_metadata_; }
+
+  // The channel's timeout of such calls, which holds if the controller has none
+  // of its own.
+  std::chrono::nanoseconds default_timeout() const { return default_timeout_; }
 
   // Has `observer` told of each message of a streaming call, both ways. To be
   // called before next.Run(). Reads may go on after that has returned, by when
@@ -216,6 +223,15 @@ class ClientInterceptedCall {
   }
   const MessageObserver& observer() const { return observer_; }
 
+  // For code that stands in for servers (mock/mock_calls.h): next.Run() makes a
+  // streaming call on `wire`, and uses no server. To be called before it. Has
+  // no effect for other calls.
+  void UseWire(std::unique_ptr<rpc::StreamWire> wire) {
+    wire_ = std::move(wire);
+  }
+  // Null: there is none, or it was taken.
+  std::unique_ptr<rpc::StreamWire> TakeWire() { return std::move(wire_); }
+
   // Null if the caller sends raw bytes, or a stream of messages.
   const google::protobuf::Message* request() const { return request_; }
 
@@ -229,7 +245,9 @@ class ClientInterceptedCall {
   const google::protobuf::Message* const request_;
   google::protobuf::Message* const response_;
   const bool carries_metadata_;
+  const std::chrono::nanoseconds default_timeout_;
   MessageObserver observer_;
+  std::unique_ptr<rpc::StreamWire> wire_;
 };
 
 // The interceptors behind one, and the call itself.

@@ -45,6 +45,7 @@ class InterceptedCall;
 namespace rpc {
 class CallStream;
 class InterceptedHttpHandler;
+class LocalCall;
 class ServedCall;
 class ServerCall;
 }  // namespace rpc
@@ -238,6 +239,7 @@ class RpcServerController final : public google::protobuf::RpcController {
  private:
   friend class InterceptedCall;
   friend class rpc::InterceptedHttpHandler;
+  friend class rpc::LocalCall;
   friend class rpc::ServerCall;
 
   struct CallMetadata {

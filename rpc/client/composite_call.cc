@@ -93,6 +93,19 @@ void CompositeCall::TakeOutcome(RpcClientController* part) {
   to.response_metadata = std::move(from.response_metadata);
 }
 
+void CompositeCall::TakeReply(Reply reply) {
+  ours_->sent_ns_ = ours_->started_ns_;
+  ours_->received_ns_ = ours_->parsed_ns_ = NowNs();
+  if (reply.attachment.empty() && reply.raw_bytes.empty() &&
+      reply.metadata == nullptr) {
+    return;
+  }
+  RpcClientController::Bytes& bytes = ours_->ForBytes();
+  bytes.response_attachment = std::move(reply.attachment);
+  bytes.response_raw_bytes = std::move(reply.raw_bytes);
+  bytes.response_metadata = std::move(reply.metadata);
+}
+
 void CompositeCall::Fail(int code, std::string text) {
   ours_->SetFailed(code, std::move(text));
 }

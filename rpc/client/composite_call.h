@@ -18,11 +18,14 @@
 #include <google/protobuf/service.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "flare/base/buffer.h"
 #include "flare/base/status.h"
 #include "flare/rpc/cancel_target.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_client_controller.h"
 
 namespace flare::rpc {
@@ -58,6 +61,13 @@ class CompositeCall {
 
   // The outcome, after End().
   void TakeOutcome(RpcClientController* part);
+  // Data of a reply that no part has got.
+  struct Reply {
+    Buffer attachment = {};
+    Buffer raw_bytes = {};
+    std::unique_ptr<Metadata> metadata = nullptr;  // Null: none.
+  };
+  void TakeReply(Reply reply);
   void Fail(int code, std::string text);
   void FailAsCancelled();
   // The outcome that there is now is the call's. The caller's controller may be

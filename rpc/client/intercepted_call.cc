@@ -67,9 +67,9 @@ void InterceptedClientCall::RunWith(const Wraps& wraps,
     PolicyCall::Run(*wraps.policies, arguments);
   };
   if (wraps.interceptors == nullptr) return run();
-  ClientInterceptedCall call(arguments.method, controller, arguments.request,
-                             arguments.response,
-                             arguments.route->traits().metadata);
+  ClientInterceptedCall call(
+      arguments.method, controller, arguments.request, arguments.response,
+      arguments.route->traits().metadata, arguments.route->settings().timeout);
   ClientInterceptorChain(*wraps.interceptors, &call, run).Run();
 }
 

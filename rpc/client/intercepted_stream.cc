@@ -47,7 +47,8 @@ class InterceptedStream {
 
   void Run() {
     ClientInterceptedCall call(arguments_.method, &controller_, request_.get(),
-                               /*response=*/nullptr, route_->traits().metadata);
+                               /*response=*/nullptr, route_->traits().metadata,
+                               route_->settings().stream_timeout);
     const auto run = [&] { RunCall(call); };
     ClientInterceptorChain(*interceptors_, &call, run).Run();
     if (opened_ == nullptr) return;
@@ -61,7 +62,7 @@ class InterceptedStream {
   }
 
  private:
-  void RunCall(const ClientInterceptedCall& call) {
+  void RunCall(ClientInterceptedCall& call) {
     if (opened_ == nullptr) {
       return controller_.SetFailed(
           STATUS_NOT_SUPPORTED,
@@ -70,7 +71,10 @@ class InterceptedStream {
     controller_.ClearOutcome();
     arguments_.observer = call.observer();
     arguments_.metadata = std::make_shared<Metadata>();
-    const RefPtr<CallStream> stream = StreamOpener::Open(arguments_);
+    std::unique_ptr<StreamWire> wire = call.TakeWire();
+    const RefPtr<CallStream> stream =
+        wire != nullptr ? StreamOpener::OpenOn(std::move(wire), arguments_)
+                        : StreamOpener::Open(arguments_);
     if (arguments_.controller != nullptr) {
       controller_.remote_peer_ = arguments_.controller->remote_peer_;
     }

@@ -94,6 +94,11 @@ Function<void(const CallStream::Ending&)> ReleaseOf(
   };
 }
 
+flare::Status TooLate() {
+  return flare::Status(STATUS_TIMEOUT,
+                       "the deadline had passed before the stream was opened");
+}
+
 flare::Status TakesNoCalls() {
   return flare::Status(STATUS_OUT_OF_SERVICE,
                        "the server takes no further calls on this connection");
@@ -273,6 +278,59 @@ RefPtr<CallStream> StreamOpener::BeginOn(ClientConnection* connection,
   return stream;
 }
 
+std::int64_t StreamOpener::DeadlineOf(const Arguments& arguments,
+                                      std::int64_t now_ns,
+                                      fiber::ExecutionContext** context) {
+  const RpcClientController& wishes = *arguments.wishes;
+  const ClientSettings& settings = arguments.route->settings();
+  *context = settings.inherits_context && wishes.GetInheritsContext()
+                 ? fiber::ExecutionContext::Current()
+                 : nullptr;
+  return DeadlineIn(*context,
+                    wishes.DeadlineFrom(now_ns).value_or(
+                        SaturatingAdd(now_ns, ToNs(settings.stream_timeout))));
+}
+
+void StreamOpener::Follow(const RefPtr<CallStream>& stream,
+                          const Arguments& arguments, std::int64_t deadline_ns,
+                          fiber::ExecutionContext* context) {
+  if (arguments.controller != nullptr) arguments.controller->BindStream(stream);
+  if (context != nullptr) {
+    stream->KeepUntilDetached(std::make_shared<ContextStop<FailWithContext>>(
+        context, FailWithContext{stream, context}));
+  }
+  if (arguments.request != nullptr) {
+    // If it can't be sent the first read says why.
+    static_cast<void>(
+        stream->WriteMessage(*arguments.request, /*last=*/true, deadline_ns));
+  }
+}
+
+RefPtr<CallStream> StreamOpener::OpenOn(std::unique_ptr<StreamWire> wire,
+                                        Arguments arguments) {
+  RpcClientController* const controller = arguments.controller;
+  const std::string& metadata_error = arguments.wishes->bytes().metadata_error;
+  if (!metadata_error.empty()) {
+    return Failed(flare::Status(STATUS_NOT_SUPPORTED, metadata_error),
+                  controller);
+  }
+  const std::int64_t now = NowNs();
+  fiber::ExecutionContext* context = nullptr;
+  const std::int64_t deadline = DeadlineOf(arguments, now, &context);
+  if (deadline <= now) return Failed(TooLate(), controller);
+  RefPtr<CallStream> stream =
+      CallStream::Create({.deadline_ns = deadline,
+                          .on_news = NewsFor(controller),
+                          .observer = std::move(arguments.observer),
+                          .metadata = arguments.metadata});
+  if (!stream->Start(std::move(wire), /*output=*/nullptr)) {
+    stream->OnNotBegun(TakesNoCalls());
+    return stream;
+  }
+  Follow(stream, arguments, deadline, context);
+  return stream;
+}
+
 RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
   Route* const route = arguments.route;
   RpcClientController* const controller = arguments.controller;
@@ -298,18 +356,9 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
                 route->protocol() + " doesn't carry metadata");
   }
   const std::int64_t now = NowNs();
-  const ClientSettings& settings = route->settings();
-  fiber::ExecutionContext* const context =
-      settings.inherits_context && wishes.GetInheritsContext()
-          ? fiber::ExecutionContext::Current()
-          : nullptr;
-  const std::int64_t deadline =
-      DeadlineIn(context, wishes.DeadlineFrom(now).value_or(SaturatingAdd(
-                              now, ToNs(settings.stream_timeout))));
-  if (deadline <= now) {
-    return fail(STATUS_TIMEOUT,
-                "the deadline had passed before the stream was opened");
-  }
+  fiber::ExecutionContext* context = nullptr;
+  const std::int64_t deadline = DeadlineOf(arguments, now, &context);
+  if (deadline <= now) return Failed(TooLate(), controller);
   const Call call{.arguments = &arguments,
                   .metadata = metadata.empty() ? nullptr : &metadata,
                   .now_ns = now,
@@ -330,16 +379,7 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
     if (!again) break;
   }
   if (begun != Begun::kYes) return stream;
-  if (controller != nullptr) controller->BindStream(stream);
-  if (context != nullptr) {
-    stream->KeepUntilDetached(std::make_shared<ContextStop<FailWithContext>>(
-        context, FailWithContext{stream, context}));
-  }
-  if (arguments.request != nullptr) {
-    // If it can't be sent the first read says why.
-    static_cast<void>(
-        stream->WriteMessage(*arguments.request, /*last=*/true, deadline));
-  }
+  Follow(stream, arguments, deadline, context);
   return stream;
 }
 

@@ -12,11 +12,13 @@
 #include "flare/base/function.h"
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/rpc/client/route.h"
 #include "flare/rpc/message_observer.h"
 #include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/stream/call_stream.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 
@@ -42,6 +44,11 @@ class StreamOpener {
   // Blocks while a connection is opened.
   static RefPtr<CallStream> Open(Arguments arguments);
 
+  // Opens on `wire`, which has credits, in place of a connection of the route.
+  // Doesn't block.
+  static RefPtr<CallStream> OpenOn(std::unique_ptr<StreamWire> wire,
+                                   Arguments arguments);
+
   // One that has failed.
   static RefPtr<CallStream> Failed(const flare::Status& why,
                                    RpcClientController* controller);
@@ -57,6 +64,15 @@ class StreamOpener {
     std::int64_t now_ns = 0;
     std::int64_t deadline_ns = 0;
   };
+  // When the call has to be over. It belongs to *context, unless that is null.
+  static std::int64_t DeadlineOf(const Arguments& arguments,
+                                 std::int64_t now_ns,
+                                 fiber::ExecutionContext** context);
+  // `stream` has begun: StartCancel() and the context can end it, and its only
+  // request is written, if the client doesn't stream.
+  static void Follow(const RefPtr<CallStream>& stream,
+                     const Arguments& arguments, std::int64_t deadline_ns,
+                     fiber::ExecutionContext* context);
   // kNotHere: the server had ended the connection; another one may do.
   // kNotConnected: it couldn't be made.
   enum class Begun { kYes, kNo, kNotHere, kNotConnected };

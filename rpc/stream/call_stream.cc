@@ -144,6 +144,7 @@ CallStream::~CallStream() { UncountUnpacked(); }
 bool CallStream::Start(std::unique_ptr<StreamWire> wire,
                        RefPtr<io::StreamConnection> output) {
   const bool credits = wire->has_credits();
+  started_ = true;
   holds_input_ = wire->holds_input();
   message_cost_ = wire->message_cost();
   output_ = std::move(output);

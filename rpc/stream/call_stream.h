@@ -118,6 +118,7 @@ class CallStream final : public StreamReceiver,
 
   // Once, before anything else. False: the connection is closed; the caller is
   // to say so by OnNotBegun().
+  // `output` may be null for a wire that has credits, and no connection.
   [[nodiscard]] bool Start(std::unique_ptr<StreamWire> wire,
                            RefPtr<io::StreamConnection> output);
 
@@ -215,7 +216,7 @@ class CallStream final : public StreamReceiver,
   flare::Status status() const;
   bool over() const;
   // Start() was called. For the caller of Start().
-  bool started() const { return output_ != nullptr; }
+  bool started() const { return started_; }
 
   // Called once, when the call is given up, or lost: by whom that is noticed,
   // so it mustn't block. At once, if it is so already.
@@ -339,6 +340,7 @@ class CallStream final : public StreamReceiver,
   StreamOutput* const counter_;  // Used like wire_.
   MessageObserver observer_;     // Constant since the first message.
   // Constant since Start().
+  bool started_ = false;
   bool holds_input_ = false;
   bool enforced_ = false;  // StreamWire::enforces_window()
   std::size_t message_cost_ = StreamWindow::kPerMessage;
