@@ -18,6 +18,7 @@ namespace {
 // are too large for the pools.
 template <class F>
 auto WithFrameSize(std::size_t size, F f) {
+  if (size <= 128) return f.template operator()<128>();
   if (size <= 256) return f.template operator()<256>();
   if (size <= 512) return f.template operator()<512>();
   if (size <= 1024) return f.template operator()<1024>();
