@@ -79,7 +79,7 @@ TEST(ChannelCredentials, IsRenewedAheadOfItsEnd) {
   ASSERT_TRUE(made);
   EXPECT_EQ(ValueOf(**made), "Bearer 1");
   EXPECT_TRUE(in_time.get_future().get());
-  while (ValueOf(**made) != "Bearer 2") std::this_thread::yield();
+  while (ValueOf(**made) != "Bearer 2") std::this_thread::sleep_for(1ms);
   EXPECT_EQ(fetched, 2);
 }
 
@@ -123,6 +123,7 @@ TEST(ChannelCredentials, OneThatHasExpiredReplacesNone) {
   std::string text = ValueOf(**made);
   while (text != "Bearer third") {
     ASSERT_EQ(text, "Bearer first");
+    std::this_thread::sleep_for(1ms);
     text = ValueOf(**made);
   }
 }

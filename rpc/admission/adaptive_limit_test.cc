@@ -3,13 +3,11 @@
 #include "flare/rpc/admission/adaptive_limit.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <queue>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -113,11 +111,11 @@ TEST(AdaptiveLimit, GoodputStaysWhateverIsOffered) {
     SCOPED_TRACE(workers);
     const double capacity = static_cast<double>(workers) * 1000;
     Simulation simulation(workers);
-    const auto at_capacity = simulation.Run(capacity, 20 * kNsPerSecond);
+    const auto at_capacity = simulation.Run(capacity, 10 * kNsPerSecond);
     EXPECT_GT(at_capacity.goodput, 0.85 * capacity);
     for (const double times : {2, 5, 10}) {
       SCOPED_TRACE(times);
-      const auto result = simulation.Run(times * capacity, 10 * kNsPerSecond);
+      const auto result = simulation.Run(times * capacity, 5 * kNsPerSecond);
       EXPECT_GT(result.goodput, 0.9 * at_capacity.goodput);
       EXPECT_LT(result.p99_ms, 2 * std::max(at_capacity.p99_ms, 3.0));
       EXPECT_NEAR(result.refused, 1 - 1 / times, 0.1);
@@ -130,7 +128,7 @@ TEST(AdaptiveLimit, GoodputStaysWhateverIsOffered) {
 
 TEST(AdaptiveLimit, FindsTheShortTimeEvenIfItStartsUnderLoad) {
   Simulation simulation(4);
-  const auto result = simulation.Run(40'000, 60 * kNsPerSecond);
+  const auto result = simulation.Run(20'000, 30 * kNsPerSecond);
   EXPECT_GT(result.goodput, 0.9 * 4000);
   EXPECT_LT(result.p99_ms, 10);
   EXPECT_LT(result.limit, 40);
@@ -232,23 +230,6 @@ TEST(AdaptiveLimit, AKindWithAShareIsRefusedEarlier) {
   EXPECT_FALSE(limit.Admits(11, 0.5));
   EXPECT_TRUE(limit.Admits(20));
   EXPECT_FALSE(limit.Admits(21));
-}
-
-TEST(AdaptiveLimit, ThreadsMayUseItAtOnce) {
-  AdaptiveLimit limit;
-  limit.SetUp(1000);
-  std::atomic<std::int64_t> now_ns{kOrigin};
-  std::vector<std::thread> threads;
-  for (int i = 0; i != 4; ++i) {
-    threads.emplace_back([&] {
-      for (int call = 0; call != 20'000; ++call) {
-        limit.Admits(30);
-        limit.Record(kMilli, now_ns.fetch_add(100'000));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_GT(limit.limit(), AdaptiveLimit::kFirst);
 }
 
 }  // namespace

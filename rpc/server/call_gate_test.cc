@@ -240,7 +240,7 @@ TEST(CallGateTest, GoodputStaysNearCapacityThoughNobodyTellsItsTimeout) {
 TEST(CallGateTest, ManyCallersThatWaitForRepliesAreNoOverload) {
   SimulatedServer server(kMs / 10, 1100 * kMs);
   for (int i = 0; i != 9000; ++i) server.Arrive(server.now_ns());
-  server.RunUntil(server.now_ns() + 100'000 * kMs, /*closed_loop=*/true);
+  server.RunUntil(server.now_ns() + 20'000 * kMs, /*closed_loop=*/true);
   EXPECT_EQ(server.counts().refused, 0);
   EXPECT_EQ(server.counts().late, 0);
 }
