@@ -263,6 +263,7 @@ def flare_cc_tests(
         exclusive = [],
         optimised = [],
         lines = [],
+        no_sanitizer = [],
         shards = {},
         **kwargs):
     """One binary for each group of tests, and one for each test in no group.
@@ -279,6 +280,7 @@ def flare_cc_tests(
       exclusive: those beside which nothing else may run.
       optimised: those for which flare_cc_test is told so.
       lines: likewise.
+      no_sanitizer: those that measure times, which say nothing under one.
       shards: for those that wait for long, the number of processes that share
         their cases.
       **kwargs: as for flare_cc_test.
@@ -297,7 +299,8 @@ def flare_cc_tests(
             name = name + "_test",
             srcs = [files[member] for member in members],
             tags = (["one_thread"] if name in one_thread else []) +
-                   (["exclusive"] if name in exclusive else []),
+                   (["exclusive"] if name in exclusive else []) +
+                   (["no_sanitizer"] if name in no_sanitizer else []),
             apart = name in apart,
             optimised = name in optimised,
             lines = name in lines,
