@@ -119,6 +119,21 @@ TEST_F(PolicyCallTest, GivesUpAfterTheLastAttempt) {
   EXPECT_EQ(calls_, 3);
 }
 
+// The method has run, and may not run twice.
+TEST_F(PolicyCallTest, ACallWithTooLargeAReplyIsNotRepeated) {
+  StartServers(1, "grpc");
+  service(0).on_call = [this](TestCall call) {
+    ++calls_;
+    call.Reply(std::string(5000, 'x'));
+  };
+  auto options = With({.retry = Quick(3)}, "flare.rpc.testing.TestService");
+  options.maximum_packet_size = 2000;
+  RpcChannel channel(uri(0), options);
+  TestedCall call;
+  EXPECT_EQ(call.Start(&channel)->Await(), STATUS_MALFORMED_DATA);
+  EXPECT_EQ(calls_, 1);
+}
+
 TEST_F(PolicyCallTest, OnlySomeStatusesAreRepeated) {
   StartServers(1);
   service(0).on_call = FailsAtFirst(1000, 1234);

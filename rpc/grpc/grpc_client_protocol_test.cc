@@ -449,7 +449,7 @@ TEST_F(GrpcClientProtocolTest, TwoMessagesInReplyAreAFailure) {
   EXPECT_TRUE(stream()->closed);
 }
 
-TEST_F(GrpcClientProtocolTest, TooLargeARepyIsAFailureByItsPrefix) {
+TEST_F(GrpcClientProtocolTest, TooLargeAReplyIsAFailureByItsPrefix) {
   Start({}, {.max_packet_size = 100});
   ASSERT_TRUE(Send(1, "a").ok());
   Exchange();
@@ -457,7 +457,7 @@ TEST_F(GrpcClientProtocolTest, TooLargeARepyIsAFailureByItsPrefix) {
   server->Message(stream(), std::string(101, 'x'));
   Exchange();
   ASSERT_EQ(got.size(), 1u);
-  EXPECT_EQ(got[0].status, STATUS_OVERLOADED);
+  EXPECT_EQ(got[0].status, STATUS_MALFORMED_DATA);
   EXPECT_NE(got[0].text.find(kClientSizeLimit), std::string::npos);
   EXPECT_TRUE(stream()->closed);
 }

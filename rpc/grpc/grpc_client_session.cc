@@ -491,7 +491,10 @@ void GrpcClientSession::TakeMessages(Call* call) {
         if (call->streams()) GrantForMessage(call);
         return;
       case GrpcMessageCutter::Result::kTooLarge:
-        return FailAndReset(call, std::move(error), Reply::kOversized);
+        // The method has run, so not as one that the server refuses.
+        return FailAndReset(
+            call, flare::Status(STATUS_MALFORMED_DATA, error.message()),
+            Reply::kOversized);
       case GrpcMessageCutter::Result::kError:
         return FailAndReset(call, std::move(error));
     }
