@@ -27,18 +27,22 @@ io::StreamConnection::Options StreamOptionsOfHttpClient() {
 }  // namespace
 
 flare::Status HttpWaitLimit::Exceeded(std::string_view during) const {
-  if (!stop.stop_requested()) {
+  const auto* const context = fiber::ExecutionContext::Current();
+  const auto cause =
+      context == nullptr ? fiber::StopCause::kNone : context->stop_cause();
+  // The deadline of the context is the request's, too. Whether that stops the
+  // context before the wait's end is chance.
+  if (!stop.stop_requested() || cause == fiber::StopCause::kDeadline) {
     return flare::Status(ERROR_TIMEOUT,
                          "the time is over, " + std::string(during));
   }
-  const auto* const context = fiber::ExecutionContext::Current();
   return flare::Status(
       ERROR_CANCELLED,
       "cancelled " + std::string(during) +
           (context == nullptr ? ""
                               : std::string(", as the call that it is part of "
                                             "has ended: ") +
-                                    fiber::ToString(context->stop_cause())));
+                                    fiber::ToString(cause)));
 }
 
 // --- the user --------------------------------------------------------------

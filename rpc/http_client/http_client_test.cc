@@ -617,6 +617,12 @@ TEST_F(HttpClientTest, EndsWithTheCallThatItIsPartOf) {
   EXPECT_EQ(CodeOf(failed), HttpClient::ERROR_CANCELLED);
   EXPECT_NE(failed.error().message().find("the caller is gone"),
             std::string::npos);
+  // A stop by the deadline may come before the end of the wait.
+  const auto late = fiber::ExecutionContext::Create();
+  late->RequestStop(fiber::StopCause::kDeadline);
+  late->Execute([&] {
+    EXPECT_EQ(CodeOf(client.Get(Url("/slow"))), HttpClient::ERROR_TIMEOUT);
+  });
   // And takes no longer than that.
   fiber::ExecutionContext::Create(NowNs() + 20'000'000)->Execute([&] {
     EXPECT_EQ(CodeOf(client.Get(Url("/slow"))), HttpClient::ERROR_TIMEOUT);
