@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -232,7 +233,7 @@ class Server {
   bool leaves_sockets_ = false;        // Said before the start.
   int backlog_ = 0;
   std::vector<std::shared_ptr<Listener>> listeners_;
-  bool stopped_ = false;
+  std::stop_source stopping_;  // Stop() was called.
   std::vector<AbandonedCall> abandoned_calls_;
   Endpoint endpoint_;
   Endpoint admin_endpoint_;

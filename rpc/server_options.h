@@ -203,6 +203,9 @@ struct ServerOptions {
   // Readers of the page /inspect/flags may change flags that are declared
   // changeable (changeable_flag.h), on both ports.
   bool pages_change_flags = rpc::ServerDefaultsFromFlags().pages_change_flags;
+  // Readers of these pages may take profiles, for which the process is slower,
+  // and which tell where it has its code.
+  bool pages_profiles = rpc::ServerDefaultsFromFlags().pages_profiles;
   // Rules that refuse calls before queues get long, all off by default
   // (docs/admission.md).
   AdmissionOptions admission = rpc::ServerDefaultsFromFlags().admission;

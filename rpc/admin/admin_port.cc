@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <new>
 #include <system_error>
@@ -17,7 +19,9 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/string.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/socket_options.h"
 #include "flare/rpc/http/http_parser.h"
@@ -37,6 +41,18 @@ constexpr std::int64_t kAdminAcceptPauseNs = kNsPerSecond / 10;
 
 bool IsWorthAnotherTry() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+// Reads input that nobody wants; false: there is no more, and never will be.
+bool DropInput(int fd) {
+  char rest[4096];
+  // So that a peer that sends without end doesn't keep the thread.
+  constexpr int kReads = 16;
+  for (int i = 0; i != kReads; ++i) {
+    const ssize_t n = ::recv(fd, rest, sizeof(rest), 0);
+    if (n <= 0) return n < 0 && IsWorthAnotherTry();
+  }
+  return true;
 }
 
 std::string AdminReplyText(const HttpResponse& response, bool head_only) {
@@ -61,6 +77,40 @@ HttpServerContext AdminContextOf(const Endpoint& peer) {
 
 }  // namespace
 
+class AdminPort::ApartPage {
+ public:
+  // Throws std::system_error if the system has no more threads. `wake`: an
+  // eventfd to signal at the end.
+  ApartPage(std::function<std::string()> make, int wake)
+      : thread_([this, make = std::move(make), wake] {
+          try {
+            context_->Execute([&] { reply_ = make(); });
+          } catch (const std::bad_alloc&) {  // The connection is lost.
+          }
+          // release: pairs with the acquire in done() [AP1].
+          done_.store(true, std::memory_order_release);
+          io::SignalEventFd(wake);
+        }) {}
+  // Has the page end, and waits for that.
+  ~ApartPage() {
+    context_->RequestStop(fiber::StopCause::kCallerGone);
+    thread_.join();
+  }
+  ApartPage(const ApartPage&) = delete;
+  ApartPage& operator=(const ApartPage&) = delete;
+
+  // acquire: pairs with the release above [AP1].
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  std::string TakeReply() { return std::move(reply_); }
+
+ private:
+  const RefPtr<fiber::ExecutionContext> context_ =
+      fiber::ExecutionContext::Create();
+  std::string reply_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
 Expected<std::unique_ptr<AdminPort>, flare::Status> AdminPort::Listen(
     const Endpoint& address, std::shared_ptr<io::TlsServerContext> tls) {
   auto listening = io::OpenListeningSocket(address, kAdminBacklog);
@@ -74,8 +124,9 @@ AdminPort::AdminPort(io::UniqueFd listening,
     : listening_(std::move(listening)),
       tls_(std::move(tls)),
       local_(io::GetLocalEndpoint(listening_.get())),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  events_.reserve(kMaxConnections + 2);
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  events_.reserve(kMaxConnections + 3);
 }
 
 AdminPort::~AdminPort() {
@@ -91,7 +142,8 @@ AdminPort::~AdminPort() {
 }
 
 flare::Status AdminPort::Start() {
-  if (!stop_) return flare::Status(EMFILE, "no eventfd for the admin port");
+  if (!stop_ || !wake_)
+    return flare::Status(EMFILE, "no eventfd for the admin port");
   // The program's signals are for other threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -135,7 +187,7 @@ bool AdminPort::AdvanceOrDrop(Connection* connection) {
 
 bool AdminPort::WaitForEvents() {
   std::vector<pollfd>& events = events_;  // Has room for all.
-  events.assign(1, {stop_.get(), POLLIN, 0});
+  events.assign({{stop_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}});
   std::int64_t deadline_ns = kNoDeadline;
   if (connections_.size() < kMaxConnections) {
     if (can_accept_) {
@@ -158,6 +210,10 @@ bool AdminPort::WaitForEvents() {
   }
   static_cast<void>(::poll(events.data(), events.size(), timeout_ms));
   can_accept_ = true;
+  if (events[1].revents != 0) {
+    eventfd_t count = 0;
+    static_cast<void>(::eventfd_read(wake_.get(), &count));
+  }
   return events[0].revents == 0;
 }
 
@@ -184,11 +240,14 @@ void AdminPort::Accept() {
                             .peer = Endpoint::FromSockaddr(address, length),
                             .deadline_ns = NowNs() + kMaxAdminConnectionNs,
                             .input = {},
+                            .page = {},
                             .output = {}});
   }
 }
 
 bool AdminPort::Advance(Connection* connection) {
+  if (connection->page != nullptr && !AdvancePage(connection)) return false;
+  if (connection->page != nullptr) return true;
   if (!connection->secure && !ShakeHands(connection)) return false;
   // Input that has arrived is read even if pages of others took long.
   if (connection->secure && connection->output.empty() && !Read(connection)) {
@@ -199,14 +258,16 @@ bool AdminPort::Advance(Connection* connection) {
   if (!connection->ended) return Send(connection);
   // A close with unread input would reset the connection, and the peer might
   // lose the reply.
-  char rest[4096];
-  // So that a peer that sends without end doesn't keep the thread.
-  constexpr int kReads = 16;
-  for (int i = 0; i != kReads; ++i) {
-    const ssize_t n = ::recv(connection->fd.get(), rest, sizeof(rest), 0);
-    if (n <= 0) return n < 0 && IsWorthAnotherTry();
-  }
-  return true;
+  return DropInput(connection->fd.get());
+}
+
+// False: the peer has left.
+bool AdminPort::AdvancePage(Connection* connection) {
+  if (!connection->page->done()) return DropInput(connection->fd.get());
+  connection->output = connection->page->TakeReply();
+  connection->page.reset();
+  connection->deadline_ns = NowNs() + kMaxAdminConnectionNs;
+  return !connection->output.empty();
 }
 
 // Also true while it goes on.
@@ -271,42 +332,68 @@ bool AdminPort::Read(Connection* connection) {
 }
 
 void AdminPort::Answer(std::string_view head, Connection* connection) {
-  HttpRequest request;
-  HttpResponse response;
   HttpHead parsed;
   constexpr std::size_t kMaxFields = 100;
-  const HttpFault fault = ParseRequestHead(head, kMaxFields, &parsed);
-  if (fault) {
+  if (const HttpFault fault = ParseRequestHead(head, kMaxFields, &parsed)) {
+    HttpResponse response;
     FillHttpError(static_cast<HttpStatus>(fault.status), fault.text, &response);
-  } else {
-    request.set_method(parsed.method);
-    request.set_uri(parsed.target);
-    request.headers()->AssignLines(parsed.fields);
-    HttpServerContext context = AdminContextOf(connection->peer);
-    HttpHandler* const handler = routes_.Find(request.path());
-    const auto fail = [&response](const char* why) {
-      LOG(ERROR) << "A page of the admin port has failed: " << why;
-      response.clear();
-      FillHttpError(HttpStatus::InternalServerError, "The page has failed.",
-                    &response);
-    };
-    try {
-      if (handler == nullptr) {
-        FillHttpError(HttpStatus::NotFound,
-                      "There is no such page: /inspect lists them.", &response);
-      } else {
-        handler->HandleRequest(request, &response, &context);
-      }
-    } catch (const std::exception& error) {
-      fail(error.what());
-    } catch (...) {  // Thrown by a gauge function of the program's.
-      fail("an exception of a class that isn't std::exception");
-    }
+    connection->output = AdminReplyText(response, /*head_only=*/false);
+    connection->deadline_ns = NowNs() + kMaxAdminConnectionNs;
+    return;
   }
-  connection->output =
-      AdminReplyText(response, !fault && parsed.method == HttpMethod::Head);
+  HttpRequest request;
+  request.set_method(parsed.method);
+  request.set_uri(parsed.target);
+  request.headers()->AssignLines(parsed.fields);
+  if (apart_.contains(request.path())) {
+    return AnswerApart(std::move(request), connection);
+  }
+  connection->output = MakePage(request, connection->peer);
   // Others may have had their pages made meanwhile.
   connection->deadline_ns = NowNs() + kMaxAdminConnectionNs;
+}
+
+void AdminPort::AnswerApart(HttpRequest request, Connection* connection) {
+  try {
+    connection->page = std::make_unique<ApartPage>(
+        [this, request = std::move(request), peer = connection->peer] {
+          return MakePage(request, peer);
+        },
+        wake_.get());
+    connection->deadline_ns = kNoDeadline;  // The page's own.
+  } catch (const std::system_error& error) {
+    HttpResponse response;
+    FillHttpError(HttpStatus::ServiceUnavailable,
+                  std::string("No thread for the page: ") + error.what(),
+                  &response);
+    connection->output = AdminReplyText(response, /*head_only=*/false);
+  }
+}
+
+std::string AdminPort::MakePage(const HttpRequest& request,
+                                const Endpoint& peer) const {
+  HttpResponse response;
+  HttpServerContext context = AdminContextOf(peer);
+  HttpHandler* const handler = routes_.Find(request.path());
+  const auto fail = [&response](const char* why) {
+    LOG(ERROR) << "A page of the admin port has failed: " << why;
+    response.clear();
+    FillHttpError(HttpStatus::InternalServerError, "The page has failed.",
+                  &response);
+  };
+  try {
+    if (handler == nullptr) {
+      FillHttpError(HttpStatus::NotFound,
+                    "There is no such page: /inspect lists them.", &response);
+    } else {
+      handler->HandleRequest(request, &response, &context);
+    }
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {  // Thrown by a gauge function of the program's.
+    fail("an exception of a class that isn't std::exception");
+  }
+  return AdminReplyText(response, request.method() == HttpMethod::Head);
 }
 
 bool AdminPort::Send(Connection* connection) {

@@ -6,10 +6,10 @@
 //   AddInspectPages(..., (*port)->routes());
 //   if (flare::Status s = (*port)->Start(); !s.ok()) return s;
 //
-// Serves GET and HEAD, one request of each connection; pages are made one after
-// the other, by handlers that run on that thread and must not wait for workers.
-// A connection has ten seconds for its request, and ten for its reply. Beyond
-// kMaxConnections further ones wait in the kernel's queue.
+// Serves requests without a body, one of each connection; pages are made one
+// after the other, by handlers that run on that thread and must not wait for
+// workers. A connection has ten seconds for its request, and ten for its reply.
+// Beyond kMaxConnections further ones wait in the kernel's queue.
 #ifndef FLARE_RPC_ADMIN_ADMIN_PORT_H_
 #define FLARE_RPC_ADMIN_ADMIN_PORT_H_
 
@@ -18,11 +18,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/base/endpoint.h"
@@ -32,6 +35,7 @@
 #include "flare/io/tls_context.h"
 #include "flare/io/transport.h"
 #include "flare/rpc/http/http_routes.h"
+#include "flare/rpc/http_message.h"
 #include "flare/rpc/log_throttle.h"
 
 namespace flare::rpc {
@@ -55,12 +59,20 @@ class AdminPort {
   // Filled in before Start().
   HttpRoutes* routes() { return &routes_; }
 
+  // Has the handler of `path` run on a thread of its own for each request, as
+  // it waits: in an execution context that is stopped when the client leaves,
+  // or this object goes. Before Start().
+  void ServeApart(std::string path) { apart_.insert(std::move(path)); }
+
   // Once. Fails if the system has no more threads or descriptors.
   flare::Status Start();
 
   const Endpoint& local_endpoint() const { return local_; }
 
  private:
+  // A page in the making on a thread of its own.
+  class ApartPage;
+
   struct Connection {
     io::UniqueFd fd;
     std::unique_ptr<io::Transport> transport;  // Null: the socket itself.
@@ -68,7 +80,8 @@ class AdminPort {
     Endpoint peer;
     std::int64_t deadline_ns = 0;
     std::string input;
-    std::string output;  // Empty: the request isn't complete.
+    std::unique_ptr<ApartPage> page;  // Null: none.
+    std::string output;  // Empty: the request isn't complete, or there is one.
     std::size_t sent = 0;
     bool ended = false;  // Our side; input is thrown away.
   };
@@ -87,6 +100,10 @@ class AdminPort {
   bool Read(Connection* connection);
   bool Send(Connection* connection);
   void Answer(std::string_view head, Connection* connection);
+  void AnswerApart(HttpRequest request, Connection* connection);
+  // The reply. Any thread.
+  std::string MakePage(const HttpRequest& request, const Endpoint& peer) const;
+  bool AdvancePage(Connection* connection);
   // As recv(2) and send(2), without waiting.
   static ssize_t Receive(Connection* connection, char* to, std::size_t size);
   static ssize_t SendSome(Connection* connection, std::string_view bytes);
@@ -95,7 +112,9 @@ class AdminPort {
   io::UniqueFd listening_;
   const std::shared_ptr<io::TlsServerContext> tls_;  // Null: plain.
   const Endpoint local_;
+  std::set<std::string, std::less<>> apart_;
   io::UniqueFd stop_;  // An eventfd.
+  io::UniqueFd wake_;  // ... of pages that are made.
   std::list<Connection> connections_;
   std::vector<pollfd> events_;  // For WaitForEvents().
   bool can_accept_ = true;

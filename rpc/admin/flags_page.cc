@@ -35,23 +35,9 @@ struct FlagList {
   }
 };
 
-// "a=b&c=d", without escapes.
-using QueryFields = std::vector<std::pair<std::string, std::string>>;
-
-QueryFields FieldsOfQuery(std::string_view query) {
-  QueryFields fields;
-  for (const std::string_view field : Split(query, '&')) {
-    const std::size_t equals = std::min(field.find('='), field.size());
-    fields.emplace_back(
-        UnescapeQuery(field.substr(0, equals)),
-        UnescapeQuery(field.substr(std::min(equals + 1, field.size()))));
-  }
-  return fields;
-}
-
 FlagList ListFlags(const HttpRequest& request) {
   FlagList list;
-  for (auto& [name, value] : FieldsOfQuery(request.query())) {
+  for (auto& [name, value] : ParseQuery(request.query())) {
     if (name == "name") list.part = std::move(value);
   }
   gflags::GetAllFlags(&list.flags);
@@ -78,7 +64,7 @@ bool IsSecret(const Flag& flag) {
 // "int32, default 100, can be changed"
 std::string FactsOf(const Flag& flag, const FlagList& list) {
   std::string facts = flag.type;
-  if (!flag.is_default || flag.current_value != flag.default_value) {
+  if (flag.current_value != flag.default_value) {
     facts +=
         ", default " +
         (flag.default_value.empty() ? "empty" : OneLine(flag.default_value));
@@ -194,7 +180,7 @@ HttpStatus StatusOfFailure(int code) {
 
 void ChangeFlagBy(const HttpRequest& request, const Endpoint& peer,
                   HttpResponse* response) {
-  const QueryFields fields = FieldsOfQuery(request.query());
+  const QueryFields fields = ParseQuery(request.query());
   if (fields.size() != 1) {
     return FillHttpError(HttpStatus::BadRequest,
                          "A change is of one flag: /inspect/flags?NAME=VALUE.",

@@ -36,6 +36,7 @@
 #include "flare/rpc/admin/metrics_page.h"
 #include "flare/rpc/admin/metrics_text.h"
 #include "flare/rpc/admin/page_text.h"
+#include "flare/rpc/admin/profile_pages.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/extension.h"
 #include "flare/rpc/http_handler.h"
@@ -64,6 +65,8 @@ constexpr Page kPages[] = {
     {"/inspect/fibers", "all fibers, with backtraces"},
     {"/inspect/stacks", "how deep their stacks get"},
     {"/inspect/flags", "flags, and changes of some of them"},
+    {kCpuProfilePath, "a CPU profile, for pprof; takes ?seconds=30"},
+    {kHeapProfilePath, "a profile of the heap, for pprof"},
     {"/metrics", "all counters and latencies, for Prometheus"},
 };
 
@@ -528,6 +531,10 @@ void AddInspectPages(
           NewFlagsPage({.may_change = access.change_flags,
                         .has_credentials = access.credentials != nullptr}),
           routes);
+  const ProfileRules profiles{.allowed = access.profiles,
+                              .stopping = access.stopping};
+  AddPage(kCpuProfilePath, NewCpuProfilePage(profiles), routes);
+  AddPage(kHeapProfilePath, NewHeapProfilePage(profiles), routes);
 }
 
 }  // namespace flare::rpc

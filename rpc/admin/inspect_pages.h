@@ -15,6 +15,7 @@
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
 //   /inspect/flags       flags, and changes of some of them (flags_page.h)
+//   /inspect/profile/... profiles of CPU and heap (profile_pages.h)
 //   /metrics             all counters and latencies, and the program's own
 //                        (metrics.h), as Prometheus reads them; four at a time
 //                        in a process, on threads of their own
@@ -35,6 +36,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -55,7 +57,9 @@ struct PageAccess {
   PagesFor who = PagesFor::kLoopback;
   // Those that readers must show; null: none.
   std::shared_ptr<PageCredentials> credentials = nullptr;
-  bool change_flags = false;  // Readers may.
+  bool change_flags = false;      // Readers may.
+  bool profiles = false;          // Readers get them.
+  std::stop_token stopping = {};  // The server's, for pages that wait.
 };
 
 // Adds them to `routes`, exempt from the limits of calls, except where there is

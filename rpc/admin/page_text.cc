@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 
@@ -48,6 +49,17 @@ std::string UnescapeQuery(std::string_view text) {
     }
   }
   return plain;
+}
+
+QueryFields ParseQuery(std::string_view query) {
+  QueryFields fields;
+  for (const std::string_view field : Split(query, '&')) {
+    const std::size_t equals = std::min(field.find('='), field.size());
+    fields.emplace_back(
+        UnescapeQuery(field.substr(0, equals)),
+        UnescapeQuery(field.substr(std::min(equals + 1, field.size()))));
+  }
+  return fields;
 }
 
 std::string EscapeHtml(std::string_view text) {

@@ -5,6 +5,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "flare/base/endpoint.h"
 #include "flare/rpc/http_message.h"
@@ -22,6 +24,10 @@ bool IsNamedAsThisHost(const HttpRequest& request, const Endpoint& peer);
 
 // A name or a value of a query, without its escapes: "a+b%3D1" is "a b=1".
 std::string UnescapeQuery(std::string_view text);
+
+// Names and values of a query, without their escapes.
+using QueryFields = std::vector<std::pair<std::string, std::string>>;
+QueryFields ParseQuery(std::string_view query);
 
 // For HTML's text, and for values of attributes in double quotes.
 std::string EscapeHtml(std::string_view text);

@@ -47,6 +47,7 @@
 #include "flare/rpc/admin/http_counters.h"
 #include "flare/rpc/admin/inspect_pages.h"
 #include "flare/rpc/admin/page_credentials.h"
+#include "flare/rpc/admin/profile_pages.h"
 #include "flare/rpc/extension.h"
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/protocol.h"
@@ -555,7 +556,9 @@ void Server::AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes) {
       [counters = http_counters_] { return counters->Read(); },
       {.who = who,
        .credentials = page_credentials_,
-       .change_flags = state_->options().pages_change_flags},
+       .change_flags = state_->options().pages_change_flags,
+       .profiles = state_->options().pages_profiles,
+       .stopping = stopping_.get_token()},
       routes);
 }
 
@@ -597,6 +600,7 @@ Status Server::StartAdmin() {
   if (!admin) return admin.error();
   admin_ = *std::move(admin);
   AddPages(rpc::PagesFor::kAdminPort, admin_->routes());
+  admin_->ServeApart(rpc::kCpuProfilePath);
   admin_endpoint_ = admin_->local_endpoint();
   return admin_->Start();
 }
@@ -624,7 +628,7 @@ Status Server::SetUpTls() {
 }
 
 void Server::Stop() {
-  if (running_ == nullptr || std::exchange(stopped_, true)) return;
+  if (running_ == nullptr || !stopping_.request_stop()) return;
   for (const auto& listener : listeners_) listener->OnStop();
   running_->Stop();
 }

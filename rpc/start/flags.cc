@@ -118,6 +118,9 @@ DEFINE_string(flare_rpc_server_pages_credentials_file, "",
 DEFINE_bool(flare_rpc_server_pages_change_flags, false,
             "Lets readers of the page /inspect/flags change flags that are "
             "declared changeable, on both ports (docs/debugging.md).");
+DEFINE_bool(flare_rpc_server_pages_profiles, false,
+            "Lets readers of the pages under /inspect/profile take profiles of "
+            "CPU and heap, on both ports (docs/debugging.md).");
 DEFINE_int32(
     flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
     "Status of calls beyond a limit, except over trpc and bolt, which have "
@@ -399,6 +402,7 @@ ServerDefaults ServerDefaultsFromFlags() {
       .admin_tls = FLAGS_flare_rpc_server_admin_tls,
       .pages_credentials_file = FLAGS_flare_rpc_server_pages_credentials_file,
       .pages_change_flags = FLAGS_flare_rpc_server_pages_change_flags,
+      .pages_profiles = FLAGS_flare_rpc_server_pages_profiles,
       .admission = AdmissionFromFlags(),
   };
 }

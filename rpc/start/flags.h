@@ -70,6 +70,7 @@ struct ServerDefaults {
   bool admin_tls;
   std::string pages_credentials_file;
   bool pages_change_flags;
+  bool pages_profiles;
   AdmissionOptions admission;
 };
 ServerDefaults ServerDefaultsFromFlags();

@@ -32,13 +32,9 @@ struct Query {
   std::size_t most = 100;
 };
 
-Query ParseQuery(std::string_view text) {
+Query ReadQuery(std::string_view text) {
   Query query;
-  for (const std::string_view field : Split(text, '&')) {
-    const std::size_t equals = field.find('=');
-    if (equals == field.npos) continue;
-    const std::string_view name = field.substr(0, equals);
-    const std::string value = rpc::UnescapeQuery(field.substr(equals + 1));
+  for (const auto& [name, value] : rpc::ParseQuery(text)) {
     if (name == "trace") query.trace = ToLower(Trim(value));
     if (name == "method") query.method = Trim(value);
     if (name == "failed") query.failed = value == "1";
@@ -324,7 +320,7 @@ void WriteHtml(const Tracer& tracer, const Query& query,
 
 void WriteTracesPage(const Tracer& tracer, const HttpRequest& request,
                      HttpResponse* response) {
-  const Query query = ParseQuery(request.query());
+  const Query query = ReadQuery(request.query());
   const SpanBatch spans = Select(tracer.recent().Read(), query);
   const bool details = !query.trace.empty();
   std::vector<Node> nodes;
