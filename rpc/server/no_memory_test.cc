@@ -103,8 +103,8 @@ class NoMemoryTest : public ServerTest {
       }
       call.done->Run();
     };
-    StartServer({"flare", "http+pb", "http+proto3-json", "baidu-std", "trpc",
-                 "bolt", "http", "grpc"});
+    StartServer({"flare", "http+pb", "http+pb-text", "http+proto3-json",
+                 "baidu-std", "trpc", "bolt", "http", "grpc"});
   }
 
   void TearDown() override {
@@ -145,6 +145,27 @@ TEST_F(NoMemoryTest, EachAllocationOfAServerMayFail) {
     EXPECT_GT(failed, 0);
   }
   EXPECT_EQ(server().statistics().calls_running, 0u);
+}
+
+// Its method has run, so the call isn't refused: the client would make it
+// again.
+TEST_F(NoMemoryTest, ACallWithoutMemoryForItsReplyFails) {
+  service().on_call = [](TestCall call) {
+    {
+      const OwnCode own;
+      call.response->set_body(call.request->body());
+    }
+    before_failure.store(0);
+    call.done->Run();
+  };
+  RawClient client(endpoint(), "http+pb-text");  // A writer of text allocates.
+  client.Call(1, kCall, MakeRequest("x"));
+  const auto reply = client.ReadReply();
+  EXPECT_TRUE(FailOne::done());
+  before_failure.store(-1);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, STATUS_FAILED);
+  EXPECT_EQ(reply->description, "no memory for the reply");
 }
 
 TEST_F(NoMemoryTest, EachAllocationOfAClientMayFail) {

@@ -692,13 +692,14 @@ void ServerCall::Respond(bool last) {
 }
 
 // Fails the call if there is no memory for its reply: `done` is run by the
-// service, which doesn't expect exceptions of it.
+// service, which doesn't expect exceptions of it. The method has run, so not as
+// a call that is refused, which may be made again.
 [[gnu::always_inline]] inline flare::Status ServerCall::TryToFill(
     OutboundResponse* response) {
   try {
     return FillResponse(response);
   } catch (const std::bad_alloc&) {
-    return flare::Status(OverloadedCode());
+    return flare::Status::Lenient(STATUS_FAILED, "no memory for the reply");
   }
 }
 
