@@ -25,14 +25,14 @@
 // co_await: locks, values of FiberLocals and thread-locals, an
 // ExecutionContextScope, a BlockingRegion.
 //
-// End: the future gets its value when the local variables are gone. Parameters
-// are destroyed after that. References among them, and what a lambda has
-// captured, must live until the coroutine has ended: take arguments by value.
+// End: the future gets its value when the local variables and the parameters
+// are gone. References among them, and what a lambda has captured, must live
+// until the coroutine has ended: take arguments by value.
 //
 // A co_await of a broken future ends the coroutine: its variables are
-// destroyed, in a task as well, and its own future breaks. So does an exception
-// that leaves the body, which is logged: Then() and BlockingGet() know no
-// exceptions.
+// destroyed, in a task as well, and its own future breaks, before parameters
+// are destroyed. An exception that leaves the body breaks it, too, and is
+// logged: Then() and BlockingGet() know no exceptions.
 //
 // A co_await that has to wait needs the runtime, until the coroutine goes on;
 // any thread may begin it. A waiting coroutine whose future breaks after the
@@ -108,17 +108,33 @@ class CoroutineWaker {
   SuspendedCoroutine* coroutine_;
 };
 
-// The state that a coroutine's frame begins with. Its destruction, the end of
-// the coroutine, hands the result over, or breaks the future if there is none.
+// The state that a coroutine's frame begins with. Parameters outlive it in the
+// frame, so the result is handed over by End.
 template <class... Ts>
 class CoroutineState {
  public:
+  // The body is over: destroys the rest, then hands the result over, or breaks
+  // the future if there is none.
+  struct End {
+    bool await_ready() const noexcept { return false; }
+
+    // noinline: its variables must not be in the frame, as in FutureAwaiter.
+    template <class P>
+    [[gnu::noinline]] void await_suspend(
+        std::coroutine_handle<P> coroutine) const noexcept {
+      CoroutineState& state = coroutine.promise();
+      Promise<Ts...> promise = std::move(state.promise_);
+      std::optional<std::tuple<Ts...>> result = std::move(state.result_);
+      coroutine.destroy();
+      if (result) promise.SetTuple(*std::move(result));
+    }
+
+    void await_resume() const noexcept {}
+  };
+
   CoroutineState() = default;
   CoroutineState(const CoroutineState&) = delete;
   CoroutineState& operator=(const CoroutineState&) = delete;
-  ~CoroutineState() {
-    if (result_) promise_.SetTuple(*std::move(result_));
-  }
 
   // NOLINTNEXTLINE(misc-new-delete-overloads): compilers know the size.
   static void* operator new(std::size_t size) {
@@ -130,7 +146,7 @@ class CoroutineState {
 
   Future<Ts...> get_return_object() { return promise_.GetFuture(); }
   std::suspend_never initial_suspend() noexcept { return {}; }
-  std::suspend_never final_suspend() noexcept { return {}; }
+  End final_suspend() noexcept { return {}; }
   void unhandled_exception() {
     result_.reset();  // There is one if a variable's destructor has thrown.
     LogCoroutineException();

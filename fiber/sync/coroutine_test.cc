@@ -181,6 +181,23 @@ TEST_P(CoroutineTest, GoesOnThoughItsFutureIsDropped) {
   went_on.Wait();
 }
 
+TEST_P(CoroutineTest, ItsValueComesWhenItsParametersAreGone) {
+  const auto body = [](Future<int> number, Witness) -> Future<int> {
+    co_return co_await number;
+  };
+  OnBoth([&] {
+    Promise<int> promise;
+    Event gone;
+    Future<bool> in_order =
+        body(promise.GetFuture(), Witness(&gone)).Then([&](int n) {
+          return n == 2 && gone.IsSet();
+        });
+    EXPECT_FALSE(gone.IsSet());
+    promise.SetValue(2);
+    EXPECT_TRUE(BlockingGet(&in_order));
+  });
+}
+
 TEST_P(CoroutineTest, TravelsWithItsExecutionContext) {
   static ExecutionLocal<int> number;
   const auto body = [](Future<> ready, Mutex* mutex) -> Future<> {
