@@ -29,7 +29,8 @@ struct OutboundRequest {
   std::uint32_t timeout_ms = 0;      // 0: not sent
   CompressionAlgorithm compression = CompressionAlgorithm::kNone;
   bool attachment_compressed = false;
-  OutboundBody body;  // in the protocol's format, and compressed
+  bool one_way = false;  // Only if ProtocolTraits::one_way; no reply comes.
+  OutboundBody body;     // in the protocol's format, and compressed
   Buffer attachment;
   const Metadata* metadata = nullptr;  // null: none
 };

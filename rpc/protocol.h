@@ -108,6 +108,8 @@ struct ProtocolTraits {
   bool compression = false;
   // Several calls at once on one connection, replies in any order.
   bool multiplexed = true;
+  // Calls without a reply.
+  bool one_way = false;
   // Where there is compression: bit n for CompressionAlgorithm n, and whether
   // attachments are compressed too.
   std::uint64_t compressions = 0;

@@ -49,6 +49,8 @@ using ClientProtocolFactory = std::function<std::unique_ptr<ClientProtocol>(
 // Which of them can carry attachments, for messages.
 inline constexpr std::string_view kCarriersOfAttachments =
     "flare, baidu-std and trpc";
+// Those over which a call may do without a reply.
+inline constexpr std::string_view kCarriersOfOneWayCalls = "trpc and bolt";
 
 // False if the name is taken.
 bool RegisterServerProtocol(std::string name, ServerProtocolFactory factory);

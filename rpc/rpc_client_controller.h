@@ -208,6 +208,18 @@ class RpcClientController final : public google::protobuf::RpcController {
     ForBytes().request_raw_bytes.Clear();
   }
 
+  // Makes the call one-way, over trpc and bolt: the server runs the method and
+  // sends no reply. The call ends with success once its request was handed to a
+  // connection that is established; nobody is told whether the server got it,
+  // and ran it. The response stays as it is. Other protocols, streaming calls,
+  // and channels that don't share connections (ConnectionKind) fail with
+  // STATUS_NOT_SUPPORTED.
+  void SetOneWay(bool one_way) {
+    if (bytes_ == nullptr && !one_way) return;
+    ForBytes().one_way = one_way;
+  }
+  bool GetOneWay() const { return bytes_ != nullptr && bytes_->one_way; }
+
   // Leaves the response message, which may be null, alone and hands out its
   // bytes, as they came (maybe compressed), in GetResponseRawBytes().
   void SetAcceptResponseRawBytes(bool raw) { accept_raw_response_ = raw; }
@@ -350,6 +362,7 @@ class RpcClientController final : public google::protobuf::RpcController {
     RefPtr<rpc::CallStream> cancelable_stream;  // In cancelable_, or was there.
     std::uint64_t balancing_key = 0;
     bool has_balancing_key = false;
+    bool one_way = false;
     bool stream_has_one_message = false;
     bool stream_has_reader = false;
 

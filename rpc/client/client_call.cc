@@ -222,6 +222,7 @@ void ClientCall::Begin(const Arguments& arguments,
       std::clamp<std::size_t>(controller_->max_attempts_, 1, kMaxAttempts));
   parts_sent_ = false;
   was_unprocessed_ = false;
+  one_way_ = false;
   choice_ = Route::Choice();
   choice_.peer = arguments.after;
   route_ = arguments.route;
@@ -338,7 +339,7 @@ bool ClientCall::FinishAttempt(const google::protobuf::Message* request) {
 // which nothing could be sent says nothing of an established connection; nor
 // does one that the caller doesn't know, of an attempt (policy_call.h); nor a
 // call for which the channel had no credential, and which wasn't sent; nor one
-// that a server which stops has left to others.
+// that a server which stops has left to others; nor one without a reply.
 void ClientCall::EndCounted() {
   const std::int64_t sent_ns = controller_->sent_ns_;  // 0: it wasn't.
   const std::int64_t began_ns =
@@ -347,7 +348,8 @@ void ClientCall::EndCounted() {
       outcome_ == Outcome::kReply && received_ns_ != 0 ? received_ns_ : NowNs();
   const bool refused_here = outcome_ == Outcome::kFailed &&
                             controller_->error_code_ == STATUS_UNAUTHENTICATED;
-  const bool tells = !refused_here && !unprocessed_;
+  const bool tells =
+      !refused_here && !unprocessed_ && outcome_ != Outcome::kSent;
   Route::End(&choice_, controller_->error_code_, EndingOf(sent_ns != 0),
              tells ? std::max<std::int64_t>(0, ended_ns - began_ns) : -1);
 }
@@ -456,6 +458,7 @@ void ClientCall::EvaluateOutcome() {
       failure_ = CancelledStatus();
       controller_->canceled_ = failure_.code() == STATUS_FAILED;
       break;
+    case Outcome::kSent:
     case Outcome::kFailed:
     case Outcome::kNone:
       break;  // failure_ is set.
@@ -604,7 +607,9 @@ void ClientCall::SendRequest() {
     return FailAttempt(Outcome::kCancelled, {});
   }
   flare::Status status = WriteRequest(now);
-  if (!status.ok()) FailAttempt(Outcome::kFailed, std::move(status));
+  if (!status.ok()) return FailAttempt(Outcome::kFailed, std::move(status));
+  if (one_way_) [[unlikely]]
+    connection_->EndOneWay(id_);
 }
 
 // For another connection, if this one can't be made.
@@ -717,7 +722,7 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
     if (attempts_left_ > 1) body_ = std::move(body_).ToBuffer();
   }
   if (controller_->bytes_ != nullptr) [[unlikely]] {
-    flare::Status status = CheckMetadata();
+    flare::Status status = CheckOptions();
     if (!status.ok()) return status;
   }
   if (controller_->bytes_ != nullptr &&
@@ -739,8 +744,20 @@ flare::Status ClientCall::Serialize(const google::protobuf::Message* request) {
   return {};
 }
 
-flare::Status ClientCall::CheckMetadata() const {
+flare::Status ClientCall::CheckOptions() {
   const RpcClientController::Bytes& bytes = *controller_->bytes_;
+  one_way_ = bytes.one_way;
+  if (one_way_ && !route_->traits().one_way) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         route_->protocol() + " has no one-way calls; " +
+                             std::string(kCarriersOfOneWayCalls) + " do");
+  }
+  // The others are closed, or go to another call, when a call has ended.
+  if (one_way_ && route_->connection_kind() != ConnectionKind::kMultiplexed) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         "one-way calls need connections that calls share "
+                         "(ConnectionKind::kMultiplexed)");
+  }
   if (!bytes.metadata_error.empty()) {
     return flare::Status(STATUS_NOT_SUPPORTED, bytes.metadata_error);
   }
@@ -785,6 +802,7 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   request.timeout_ms = WireTimeout(deadline_ns_, now_ns);
   request.compression = compression();
   request.attachment_compressed = attachment_compressed_;
+  request.one_way = one_way_;
   if (controller_->bytes_ != nullptr &&
       !controller_->bytes_->request_metadata.empty()) [[unlikely]] {
     request.metadata = &controller_->bytes_->request_metadata;

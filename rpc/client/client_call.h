@@ -94,7 +94,7 @@ class ClientCall final : private CancelTarget,
     static_assert(static_cast<int>(CompressionAlgorithm::kZlib) < 8);
     compression_ = static_cast<std::uint16_t>(algorithm) & 7U;
   }
-  [[gnu::cold, gnu::noinline]] flare::Status CheckMetadata() const;
+  [[gnu::cold, gnu::noinline]] flare::Status CheckOptions();
   [[gnu::noinline]] flare::Status AddCredentials();
 
   // One attempt; between the two calls that block are in WaitForEnd().
@@ -171,6 +171,7 @@ class ClientCall final : private CancelTarget,
   // InboundResponse::unprocessed of the attempt's reply, and of an earlier one.
   bool unprocessed_ : 1 = false;
   bool was_unprocessed_ : 1 = false;
+  bool one_way_ : 1 = false;
   // The reply with which the call fails can't be read.
   bool unreadable_ : 1 = false;
   // ... because of a limit of this client alone. Set with unreadable_.

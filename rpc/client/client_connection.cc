@@ -16,6 +16,9 @@
 //        by the reader leaves its table, then looks at through_. These are in
 //        one total order (streams: under their table's lock), so that one of
 //        the two sees that none is left, and closes the connection.
+//  [UC6] A one-way call that waits for the connection to be established is in
+//        one_way_, under lock_. The owner calls SetEstablished() before they
+//        are taken out; so one that comes later sees that, by lock_.
 #include "flare/rpc/client/client_connection.h"
 
 #include <algorithm>
@@ -25,6 +28,7 @@
 #include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
@@ -199,6 +203,22 @@ void ClientConnection::OnConnected() {
     ApplyPeerTimeout();
   }
   owner_->OnConnected(this);
+  std::vector<std::uint32_t> one_way;
+  {
+    ScopedLock guard(lock_);
+    one_way.swap(one_way_);  // [UC6]
+  }
+  for (const std::uint32_t id : one_way) {
+    if (PendingCall* const call = calls_.Take(id)) call->OnSent();
+  }
+}
+
+void ClientConnection::EndOneWay(std::uint32_t id) {
+  {
+    ScopedLock guard(lock_);
+    if (!established()) return one_way_.push_back(id);  // [UC6]
+  }
+  if (PendingCall* const call = calls_.Take(id)) call->OnSent();
 }
 
 void ClientConnection::RaisePeerTimeout(std::int64_t wait_ns) {

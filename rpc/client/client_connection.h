@@ -24,6 +24,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
@@ -211,6 +212,10 @@ class ClientConnection final : public io::StreamHandler,
     // relaxed: for others than the owner a hint.
     established_.store(true, std::memory_order_relaxed);
   }
+  // For the call of this id, which is one-way and has handed its request over:
+  // ends it once the connection is established, now or later. If that is closed
+  // before, the call ends as others do.
+  void EndOneWay(std::uint32_t id);
   ConnectionOwner::Notes& notes() { return notes_; }
   const ConnectionOwner::Notes& notes() const { return notes_; }
 
@@ -285,6 +290,7 @@ class ClientConnection final : public io::StreamHandler,
   mutable Spinlock lock_;
   flare::Status close_reason_ FLARE_GUARDED_BY(lock_);
   bool has_socket_ FLARE_GUARDED_BY(lock_) = false;
+  std::vector<std::uint32_t> one_way_ FLARE_GUARDED_BY(lock_);  // [UC6]
 };
 
 }  // namespace flare::rpc

@@ -32,18 +32,21 @@ class PendingCall : protected fiber::Task {
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
 
-  // These two end an attempt. Called once, by the party that has taken the call
+  // These end an attempt. Called once, by the party that has taken the call
   // out of its connection's table; the caller must not touch the call
   // afterwards. `ready` collects tasks to submit; null: they are submitted at
   // once. OnReply() takes `reply`, which the call puts back into its pool.
   void OnReply(InboundResponse* reply, std::int64_t now_ns,
                fiber::TaskList* ready);
   void OnConnectionLost(const flare::Status& why, fiber::TaskList* ready);
+  // The request was handed over, and no reply is to come.
+  void OnSent() { Complete(Outcome::kSent, nullptr); }
 
  protected:
   enum class Outcome : std::uint8_t {
     kNone,
     kReply,      // In inbound_.
+    kSent,       // One-way: there is no reply.
     kTimer,      // The timer has fired, and must not be cancelled.
     kCancelled,  // By StartCancel().
     kFailed,     // As failure_ says.

@@ -105,6 +105,7 @@ void RpcClientController::Bytes::Clear() {
   sent_metadata.Clear();
   ClearKeeping(&metadata_error);
   has_balancing_key = false;
+  one_way = false;
   if (stream != nullptr && !stream_has_reader) stream->Cancel();
   stream = nullptr;
 }
@@ -203,6 +204,7 @@ void RpcClientController::TakeWishesOf(const RpcClientController& other) {
   if (other.bytes_ == nullptr) return;
   ForBytes().balancing_key = other.bytes_->balancing_key;
   bytes_->has_balancing_key = other.bytes_->has_balancing_key;
+  bytes_->one_way = other.bytes_->one_way;
   bytes_->request_metadata = other.bytes_->request_metadata;
   bytes_->metadata_error = other.bytes_->metadata_error;
 }

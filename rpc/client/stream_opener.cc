@@ -99,6 +99,10 @@ flare::Status TooLate() {
                        "the deadline had passed before the stream was opened");
 }
 
+flare::Status NotOneWay() {
+  return flare::Status(STATUS_NOT_SUPPORTED, "streaming calls aren't one-way");
+}
+
 flare::Status TakesNoCalls() {
   return flare::Status(STATUS_OUT_OF_SERVICE,
                        "the server takes no further calls on this connection");
@@ -314,6 +318,7 @@ RefPtr<CallStream> StreamOpener::OpenOn(std::unique_ptr<StreamWire> wire,
     return Failed(flare::Status(STATUS_NOT_SUPPORTED, metadata_error),
                   controller);
   }
+  if (arguments.wishes->GetOneWay()) return Failed(NotOneWay(), controller);
   const std::int64_t now = NowNs();
   fiber::ExecutionContext* context = nullptr;
   const std::int64_t deadline = DeadlineOf(arguments, now, &context);
@@ -346,6 +351,7 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
   if (!bytes.metadata_error.empty()) {
     return fail(STATUS_NOT_SUPPORTED, bytes.metadata_error);
   }
+  if (wishes.GetOneWay()) return Failed(NotOneWay(), controller);
   if (route->credentials() != nullptr) {
     with_credentials = bytes.request_metadata;
     const flare::Status added = route->credentials()->AddTo(&with_credentials);

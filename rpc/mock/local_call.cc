@@ -112,6 +112,10 @@ void LocalCall::MakeUnary(Arguments* arguments) {
                       arguments->request->InitializationErrorString());
   }
   const auto call = MakeRefCounted<LocalCall>(arguments, deadline);
+  if (controller.GetOneWay()) {
+    fiber::Spawn([call] { call->Serve(); });
+    return outcome.Tell();
+  }
   outcome.Begin(call.Get());
   Function<void()> stop = [&call] { call->Close(State::kContextStopped); };
   std::optional<ContextStop<StopLocalCall>> context_stop;

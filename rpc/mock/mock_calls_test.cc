@@ -251,6 +251,19 @@ TEST_F(MockCallsTest, AResponseMayBeSentEarly) {
   got_reply.Set();
 }
 
+// Mocks don't ask which protocol it would be.
+TEST_F(MockCallsTest, OneWayCallsEndWithoutTheirFunction) {
+  mock_.Answer(kDouble, gate_.answer());
+  controller_.SetOneWay(true);
+  EXPECT_EQ(Double(1)->value(), 0);
+  gate_.AwaitCall();
+  gate_.Open();
+  mock_.Answer(kCount, MakeNumber(1));
+  auto reader = stub_.Count(MakeNumber(1), &controller_);
+  EXPECT_FALSE(reader.Read());
+  EXPECT_EQ(reader.status().code(), STATUS_NOT_SUPPORTED);
+}
+
 TEST_F(MockCallsTest, CancelledCallsEndAtOnce) {
   mock_.Answer(kDouble, gate_.answer());
   auto reply = Streamer_AsyncStub(&mock_).Double(MakeNumber(1), &controller_);

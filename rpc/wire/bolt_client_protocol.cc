@@ -53,7 +53,9 @@ class BoltClientProtocol : public ClientProtocol {
       : cutter_(limits), metadata_limits_(limits.metadata) {}
 
   std::string_view name() const override { return BoltFrame::kName; }
-  ProtocolTraits traits() const override { return {.metadata = true}; }
+  ProtocolTraits traits() const override {
+    return {.metadata = true, .one_way = true};
+  }
   PayloadFormat format() const override { return PayloadFormat::kProtobuf; }
 
   flare::Status Write(OutboundRequest&& request,
@@ -189,6 +191,7 @@ class BoltClientProtocol : public ClientProtocol {
   static char* PutHead(const OutboundRequest& request, const MethodName& name,
                        std::size_t headers_size, char* at) {
     std::memcpy(at, kRequestHead.data(), kRequestHead.size());
+    if (request.one_way) at[1] = static_cast<char>(kBoltTypeOneWay);
     PutBigEndian32(request.correlation_id, at + 5);
     constexpr auto kMax = std::numeric_limits<std::int32_t>::max();
     PutBigEndian32(request.timeout_ms == 0

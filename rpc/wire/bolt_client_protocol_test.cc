@@ -79,6 +79,11 @@ TEST_F(BoltClient, WritesACall) {
                                {"sofa_head_method_name", "Method"}});
   parts.content = "content";
   EXPECT_EQ(written_, parts.Bytes());
+  OutboundRequest one_way = Call();
+  one_way.one_way = true;
+  ASSERT_TRUE(Write(std::move(one_way)).ok());
+  parts.type = 2;
+  EXPECT_EQ(written_, parts.Bytes());
 }
 
 TEST_F(BoltClient, WritesTimeouts) {

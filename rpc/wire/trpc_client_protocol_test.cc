@@ -49,12 +49,14 @@ TEST_F(TrpcClient, WritesAttachmentsBehindCompressedBodies) {
   request.compression = CompressionAlgorithm::kLz4Frame;
   request.body = CreateBufferSlow("bb");
   request.attachment = CreateBufferSlow("aaaa");
+  request.one_way = true;
   std::string bytes = Write(std::move(request));
   TrpcRequestMeta meta;
   ASSERT_EQ(DecodeTrpcRequest(
                 std::string_view(bytes).substr(16, bytes.size() - 22), &meta),
             "");
   EXPECT_EQ(meta.request_id, 0xffffffff);
+  EXPECT_EQ(meta.call_type, kTrpcOneWay);
   EXPECT_EQ(meta.content_encoding, 6u);
   EXPECT_EQ(meta.attachment_size, 4u);
   EXPECT_EQ(bytes.substr(bytes.size() - 6), "bbaaaa");

@@ -61,6 +61,7 @@ inline constexpr ProtocolTraits kTrpcTraits{
     .attachments = true,
     .metadata = true,
     .compression = true,
+    .one_way = true,
     .compressions = CompressionBits(kTrpcCompressions),
     .attachment_compression = false,
     .translates_codes = true,

@@ -286,6 +286,7 @@ class TrpcClientProtocol final
     const MethodName name(request.method);
     if (!name.ok()) return BadMethodName(request.method);
     TrpcRequestMeta meta;
+    meta.call_type = request.one_way ? kTrpcOneWay : kTrpcUnary;
     meta.request_id = static_cast<std::uint32_t>(request.correlation_id);
     meta.timeout = request.timeout_ms;
     meta.service = name.service;
