@@ -4,7 +4,8 @@
 //        them, one at a time, in their order, with no lock held.
 //  [LP2] There is at most one such fiber: the sender of the first news starts
 //        it, under lock_, and it ends, under lock_, when there are none left.
-//        News wait until both ends have begun, or one is gone.
+//  [LP3] News wait until each end has begun or is gone: the other end still
+//        gets all news of one that is gone early.
 #include "flare/rpc/mock/local_pipe.h"
 
 #include <array>
@@ -38,20 +39,20 @@ class Pipe : public RefCounted<Pipe> {
   void Attach(End end, RefPtr<StreamReceiver> receiver) {
     ScopedLock guard(lock_);
     receivers_[end] = std::move(receiver);
-    if (receivers_[OtherThan(end)] != nullptr) Open();
+    Settle(end);
   }
 
   void Detach(End end) {
     RefPtr<StreamReceiver> dropped;  // Without the lock.
     ScopedLock guard(lock_);
     dropped = std::move(receivers_[end]);
-    Open();
+    Settle(end);
   }
 
   void Send(End to, Tell tell) {
     ScopedLock guard(lock_);
     news_.push_back({to, std::move(tell)});
-    if (open_) StartTelling();
+    if (IsOpen()) StartTelling();
   }
 
  private:
@@ -60,9 +61,13 @@ class Pipe : public RefCounted<Pipe> {
     Tell tell;
   };
 
-  void Open() FLARE_REQUIRES(lock_) {
-    open_ = true;
-    if (!news_.empty()) StartTelling();
+  // [LP3]
+  void Settle(End end) FLARE_REQUIRES(lock_) {
+    settled_[end] = true;
+    if (IsOpen() && !news_.empty()) StartTelling();
+  }
+  bool IsOpen() const FLARE_REQUIRES(lock_) {
+    return settled_[kServer] && settled_[kClient];
   }
 
   void StartTelling() FLARE_REQUIRES(lock_) {
@@ -91,7 +96,7 @@ class Pipe : public RefCounted<Pipe> {
   Spinlock lock_;
   std::array<RefPtr<StreamReceiver>, 2> receivers_ FLARE_GUARDED_BY(lock_);
   std::deque<News> news_ FLARE_GUARDED_BY(lock_);
-  bool open_ FLARE_GUARDED_BY(lock_) = false;
+  std::array<bool, 2> settled_ FLARE_GUARDED_BY(lock_) = {};
   bool telling_ FLARE_GUARDED_BY(lock_) = false;
 };
 

@@ -17,6 +17,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/future.h"
 #include "flare/base/status.h"
+#include "flare/fiber/coroutine.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/fiber.h"
@@ -514,6 +515,31 @@ TEST(MockStreamTest, MessagesAndFailuresAnswerStreams) {
   });
 }
 
+class LateInterceptor : public ClientInterceptor {
+ public:
+  void Intercept(ClientInterceptedCall&, ClientNext& next) override {
+    this_fiber::SleepFor(1s);
+    next.Run();
+  }
+};
+
+// The function has ended before the client's end begins.
+TEST(MockStreamTest, AnAnswerWaitsForItsCaller) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    MockAllChannels mock;
+    mock.Answer(kEcho, [](StreamReader<Number>, StreamWriter<Number> writer,
+                          RpcServerController*) {
+      EXPECT_TRUE(writer.WriteLast(MakeNumber(7)));
+    });
+    RpcChannel channel("flare://127.0.0.1:1",
+                       {.interceptors = {std::make_shared<LateInterceptor>()}});
+    auto [reader, writer] = Streamer_SyncStub(&channel).Echo();
+    EXPECT_THAT(ReadAll(&reader), ElementsAre(7));
+    EXPECT_EQ(reader.error(), StreamError::EndOfStream)
+        << reader.status().ToString();
+  });
+}
+
 TEST(MockStreamTest, AStreamThatTakesTooLongTimesOut) {
   fiber::testing::ExploreSchedules(kSchedules, [] {
     MockRpcChannel mock;
@@ -569,6 +595,27 @@ TEST_F(MockCallsTest, StreamsCarryMetadata) {
   EXPECT_THAT(ReadAll(&reader), ElementsAre(1));
   EXPECT_EQ(controller_.GetResponseMetadata().Get("cache"), "hit");
   EXPECT_EQ(controller_.GetResponseMetadata().Get("cost"), "1");
+}
+
+// A coroutine, whose writer is its parameter.
+class PartialStreamer : public AsyncStreamer {
+ public:
+  Future<> Count(const Number&, AsyncStreamWriter<Number> writer,
+                 RpcServerController*) override {
+    EXPECT_TRUE(co_await writer.Write(MakeNumber(1)));
+  }
+};
+
+TEST(MockStreamTest, ACoroutineThatDoesNotCloseItsWriterFails) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    PartialStreamer streamer;
+    MockRpcChannel mock;
+    mock.Serve(&streamer);
+    auto reader = Streamer_SyncStub(&mock).Count(MakeNumber(1));
+    EXPECT_THAT(ReadAll(&reader), ElementsAre(1));
+    EXPECT_EQ(reader.status().code(), STATUS_FAILED);
+    EXPECT_THAT(reader.status().message(), HasSubstr("without closing it"));
+  });
 }
 
 // A caller whose metadata can't be sent gets the reason, and the function ends.
