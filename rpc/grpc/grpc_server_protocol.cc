@@ -676,6 +676,7 @@ void GrpcServerProtocol::TakeMessages(Stream* stream) {
     flare::Status error;
     switch (stream->messages.Next(&message, &error)) {
       case GrpcMessageCutter::Result::kNeedMore:
+        CountWaiting(stream);
         return Advance(stream);
       case GrpcMessageCutter::Result::kTooLarge:
       case GrpcMessageCutter::Result::kError:
@@ -749,7 +750,7 @@ void GrpcServerProtocol::TakeUnary(Stream* stream) {
 void GrpcServerProtocol::OnSent(Http2Stream* base, std::size_t bytes) {
   auto* const stream = static_cast<Stream*>(base);
   if (stream->counted != 0) [[unlikely]]
-    CountQueued(stream);
+    CountWaiting(stream);
   if (stream->receiver == nullptr) return Wake(stream);
   stream->credit += bytes;
   if (reading_) credited_.push_back(stream->id());

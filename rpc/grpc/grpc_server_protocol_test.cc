@@ -873,6 +873,7 @@ TEST_F(GrpcServerProtocolTest, APartOfAMessageIsDroppedWhenTheCallIsAnswered) {
     Serve();
     EXPECT_TRUE(sink.wire->SendMessage(
         CreateBufferSlow(std::string(200'000, 'l')), false));
+    const std::size_t queued = sink.held;
     const std::string part = Message(9000).substr(0, 6000);
     bool kept = true;
     Buffer in = CreateBufferSlow(Frame(0, 0, 1, part).substr(0, 9));
@@ -882,7 +883,7 @@ TEST_F(GrpcServerProtocolTest, APartOfAMessageIsDroppedWhenTheCallIsAnswered) {
     std::size_t need = 0;
     EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kHandled);
     EXPECT_TRUE(kept);
-    EXPECT_EQ(protocol->KeptOfMessage(), 6000u);
+    EXPECT_EQ(sink.held, queued + 6000);
     if (by_method) {
       EXPECT_TRUE(sink.wire->SendEnd(flare::Status()));
       sink.wire.reset();
@@ -891,10 +892,37 @@ TEST_F(GrpcServerProtocolTest, APartOfAMessageIsDroppedWhenTheCallIsAnswered) {
       EXPECT_EQ(protocol->Cut(in, &request, &need, &error),
                 CutResult::kHandled);
     }
-    EXPECT_EQ(protocol->KeptOfMessage(), 0u);
+    EXPECT_EQ(sink.held, queued);
     EXPECT_FALSE(kept);
     sink.wire.reset();
+    sink.held = 0;  // The connection's end.
   }
+}
+
+// They don't make a request incomplete: the connection isn't slow.
+TEST_F(GrpcServerProtocolTest, CountsPartsOfStreamsMessages) {
+  ClientStream streams[2];
+  const std::string message = Message(1000);
+  for (ClientStream& stream : streams) {
+    sink.receiver = MakeRefCounted<TestReceiver>();
+    Open(&stream, "/a.B/Stream");
+    client->SendData(&stream, CreateBufferSlow(message + message.substr(0, 9)));
+    Serve();
+    std::unique_ptr<StreamWire> wire = std::move(sink.wire);
+    client->SendData(&stream, CreateBufferSlow(message.substr(9, 600)));
+    Serve();
+    EXPECT_EQ(sink.held, 609u);
+    EXPECT_FALSE(protocol->WithinMessage());
+    EXPECT_EQ(protocol->KeptOfMessage(), 0u);
+    if (&stream == streams) {
+      client->SendData(&stream, CreateBufferSlow(message.substr(609)));
+    } else {
+      client->SendReset(&stream, Http2Error::kCancel);
+    }
+    Serve();
+    EXPECT_EQ(sink.held, 0u);
+  }
+  EXPECT_EQ(sink.most_held, 609u);  // Nothing that came whole.
 }
 
 TEST_F(GrpcServerProtocolTest, WhatWaitsIsDroppedWhenTheCallIsGivenUp) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "flare/base/status.h"
 #include "flare/base/thread_annotations.h"
@@ -47,11 +48,12 @@ std::vector<RefPtr<StreamReceiver>> GrpcServerSession::Receivers() const {
 }
 
 void GrpcServerSession::SetKept(Stream* stream, std::size_t bytes) {
-  if (bytes == stream->kept) return;
+  const std::size_t before = std::exchange(stream->kept, bytes);
+  // A streaming call's are counted with its stream: see CountWaiting().
+  if (bytes == before || stream->phase == Phase::kStreaming) return;
   // relaxed, both: writers have lock_, and readers want a hint.
-  kept_.store(kept_.load(std::memory_order_relaxed) + bytes - stream->kept,
+  kept_.store(kept_.load(std::memory_order_relaxed) + bytes - before,
               std::memory_order_relaxed);
-  stream->kept = bytes;
 }
 
 void GrpcServerSession::Take(Stream* stream, Phase phase) {
@@ -73,6 +75,8 @@ void GrpcServerSession::Leave(Stream* stream, Phase phase) {
   // The stream may last long: until the client takes what waits to be sent.
   stream->messages.Clear();
   SetKept(stream, 0);
+  if (stream->counted != 0) [[unlikely]]
+    CountWaiting(stream);
   stream->phase = phase;
 }
 
@@ -164,7 +168,7 @@ bool GrpcServerSession::FlushReply(std::int32_t id) {
     return FlushLocked();  // Closes the connection.
   const bool sent = out.empty() ? !closed_ : output_->Write(std::move(out));
   // The peer's windows are full. Its streams bound how many replies wait.
-  if (Stream* const waiting = Find(id)) CountQueued(waiting);
+  if (Stream* const waiting = Find(id)) CountWaiting(waiting);
   return sent;
 }
 

@@ -122,7 +122,7 @@ struct GrpcServerStream final : Http2Stream, IntrusiveListNode<> {
   std::size_t kept = 0;       // Bytes of an incomplete request.
   std::size_t advanced = 0;   // Granted before the receiver did.
   std::size_t ungranted = 0;  // Received.
-  std::size_t counted = 0;    // See GrpcServerSession::CountQueued().
+  std::size_t counted = 0;    // See GrpcServerSession::CountWaiting().
   std::size_t credit = 0;     // [GS5]
   RefPtr<StreamReceiver> receiver;
   std::unique_ptr<Http2Exchange> http;  // For plain HTTP.
@@ -153,7 +153,7 @@ class GrpcServerSession {
 
   // The functions below are for those who have lock_.
 
-  // Bytes of an incomplete request that are kept.
+  // Bytes of an incomplete request, or message, that are kept.
   void SetKept(Stream* stream, std::size_t bytes);
   // The request of a stream begins, whose end is waited for; or is over.
   void Take(Stream* stream, Phase phase);
@@ -174,19 +174,22 @@ class GrpcServerSession {
   // Flushes for a reply: at once, if it is the only one. Counts its bytes that
   // wait for the peer's windows.
   bool FlushReply(std::int32_t id) FLARE_REQUIRES(lock_);
-  // Tells the server how many bytes of a stream wait for the peer's windows.
-  void CountQueued(Stream* stream) {
-    if (stream->queued() == stream->counted) [[likely]]
+  // Tells the server how many bytes of a stream wait: for the peer's windows,
+  // or for the rest of a streaming call's message, which may never come.
+  void CountWaiting(Stream* stream) {
+    const std::size_t waiting =
+        stream->queued() +
+        (stream->phase == Phase::kStreaming ? stream->kept : 0);
+    if (waiting == stream->counted) [[likely]]
       return;
-    output_->CountHeld(std::exchange(stream->counted, stream->queued()),
-                       stream->queued());
+    output_->CountHeld(std::exchange(stream->counted, waiting), waiting);
   }
   // Tells the writer of a stream's reply, if one waits, to ask again. [GS6]
   static void Wake(Stream* stream);
 
   ReplySink* const output_;
-  std::atomic<std::size_t> kept_{0};
   std::atomic<std::size_t> incomplete_{0};  // Unary requests.
+  std::atomic<std::size_t> kept_{0};        // Their bytes.
   std::size_t earlier_ = 0;                 // Those before these. [GS7]
   std::uint32_t round_ = 0;
   std::size_t orphans_ = 0;  // [GS8]

@@ -134,7 +134,7 @@ class GrpcServerWire final : public StreamWire {
     if (last) End(stream, flare::Status());
     const bool sent = session_->FlushLocked();
     if (GrpcServerStream* const open = session_->Find(id_)) {
-      session_->CountQueued(open);
+      session_->CountWaiting(open);
       credit_ += open->TakeCredit();
     }
     return sent;

@@ -136,7 +136,7 @@ class Http2ReplyWire final : public StreamWire {
 
   bool FlushLocked() FLARE_REQUIRES(session_->lock_) {
     const bool sent = session_->FlushLocked();
-    if (GrpcServerStream* const open = Find()) session_->CountQueued(open);
+    if (GrpcServerStream* const open = Find()) session_->CountWaiting(open);
     return sent;
   }
   bool SendEndLocked(GrpcServerStream* stream, const flare::Status& status)

@@ -3,12 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http2/http2_session.h"
@@ -372,6 +374,25 @@ TEST_F(WebHttp2Test, MessagesThatWaitForAWindowAreInTheBudget) {
     ExpectAnswers();
     EXPECT_EQ(server_->statistics().buffered_bytes, 0u) << type;
   }
+}
+
+// They may never be complete.
+TEST_F(WebHttp2Test, PartsOfMessagesAreInTheBudget) {
+  constexpr std::size_t kSize = 500'000;
+  const std::string part = "\0\0\7\xa1\x20"s + std::string(kSize - 1, '\0');
+  std::vector<Http2ClientStream*> streams;
+  for (int i = 0; i != 3; ++i) {
+    streams.push_back(client_->Begin("POST", kPath + "Echo"s, part,
+                                     {{"content-type", "application/grpc"}}));
+  }
+  const std::int64_t give_up_ns = NowNs() + 60'000'000'000;
+  while (server_->statistics().buffered_bytes < 3 * kSize - (64 << 10)) {
+    ASSERT_LT(NowNs(), give_up_ns);
+    ExpectAnswers();
+  }
+  for (Http2ClientStream* const stream : streams) client_->Reset(stream);
+  ExpectAnswers();
+  EXPECT_EQ(server_->statistics().buffered_bytes, 0u);
 }
 
 class StalledHttp2Test : public WebHttp2Test {

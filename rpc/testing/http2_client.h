@@ -44,6 +44,16 @@ class Http2Client final : private Http2Handler {
   Http2ClientStream* Ask(std::string_view method, std::string_view path,
                          std::string_view body = {},
                          const std::vector<Http2Field>& more = {}) {
+    Http2ClientStream* const stream =
+        Begin(method, path, body, more, /*end=*/body.empty());
+    if (!body.empty()) session_.SendEnd(stream);
+    return stream;
+  }
+  // More of the body may follow, unless it is at its `end`.
+  Http2ClientStream* Begin(std::string_view method, std::string_view path,
+                           std::string_view body,
+                           const std::vector<Http2Field>& more,
+                           bool end = false) {
     streams_.push_back(std::make_unique<Http2ClientStream>());
     Http2ClientStream* const stream = streams_.back().get();
     std::vector<Http2Field> fields = {{":method", method},
@@ -51,11 +61,8 @@ class Http2Client final : private Http2Handler {
                                       {":authority", "localhost"},
                                       {":path", path}};
     fields.insert(fields.end(), more.begin(), more.end());
-    EXPECT_TRUE(session_.Open(stream, fields, /*end=*/body.empty()));
-    if (!body.empty()) {
-      session_.SendData(stream, CreateBufferSlow(body));
-      session_.SendEnd(stream);
-    }
+    EXPECT_TRUE(session_.Open(stream, fields, end));
+    if (!body.empty()) session_.SendData(stream, CreateBufferSlow(body));
     return stream;
   }
 
