@@ -6,6 +6,7 @@
 //        `done`, and objects of its own: the call may be over long before.
 #include "flare/rpc/mock/local_call.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -245,8 +246,8 @@ void LocalCall::Serve() {
 }
 
 flare::Status LocalCall::ReadSingleRequest() {
-  Buffer message;
-  return stream_.ReadSingle(&message);  // request_ has it, as a message.
+  Buffer message;  // request_ has it, as a message.
+  return stream_.ReadSingle(/*timeout=*/std::chrono::nanoseconds(0), &message);
 }
 
 void LocalCall::Run() {

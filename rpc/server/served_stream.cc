@@ -1,6 +1,8 @@
 #include "flare/rpc/server/served_stream.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -45,13 +47,20 @@ void ServedStream::Take(RefPtr<StreamReceiver> stream) {
       RefPtr<CallStream>(adopt_ref, static_cast<CallStream*>(stream.Leak()));
 }
 
-flare::Status ServedStream::ReadSingle(Buffer* message) {
+flare::Status ServedStream::ReadSingle(std::chrono::nanoseconds timeout,
+                                       Buffer* message) {
+  const std::int64_t deadline_ns = timeout.count() > 0
+                                       ? SaturatingAdd(NowNs(), ToNs(timeout))
+                                       : CallStream::kNever;
   StreamError error;
-  if (stream_->Read(message, CallStream::kNever, &error)) {
-    return flare::Status();
-  }
+  if (stream_->Read(message, deadline_ns, &error)) return flare::Status();
   flare::Status status = stream_->status();
   if (!status.ok()) return status;
+  if (error == StreamError::Timeout) {
+    return flare::Status(STATUS_TIMEOUT,
+                         "the call's message took too long to arrive "
+                         "(--flare_rpc_server_message_timeout)");
+  }
   return flare::Status(STATUS_MALFORMED_DATA,
                        "a stream of requests without a message");
 }

@@ -4,6 +4,7 @@
 #ifndef FLARE_RPC_SERVER_SERVED_STREAM_H_
 #define FLARE_RPC_SERVER_SERVED_STREAM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -50,8 +51,9 @@ class ServedStream {
 
   // The request is this stream.
   void Take(RefPtr<StreamReceiver> stream);
-  // Takes the message of a client that sends one. Blocks the fiber.
-  flare::Status ReadSingle(Buffer* message);
+  // Takes the message of a client that sends one. Blocks the fiber, for so long
+  // at most; 0: as long as the call lives.
+  flare::Status ReadSingle(std::chrono::nanoseconds timeout, Buffer* message);
 
   // The request was a single message, and the reply is a stream: waits for its
   // turn on the connection, which blocks the fiber. kRefused: nothing is sent

@@ -529,7 +529,8 @@ bool ServerCall::BeginStream() {
   request_bytes_ = 0;
   if (!admission_.method()->descriptor->client_streaming()) {
     Buffer message;
-    flare::Status status = stream_.ReadSingle(&message);
+    flare::Status status = stream_.ReadSingle(
+        connection_->state().options().message_timeout, &message);
     if (status.ok()) status = ParseMessage(stream_->format(), &message);
     if (!status.ok()) return FailParsing(status), false;
   }

@@ -404,6 +404,30 @@ class StalledHttp2Test : public WebHttp2Test {
   }
 };
 
+class ImpatientHttp2Test : public WebHttp2Test {
+ protected:
+  Server::Options server_options() override {
+    Server::Options options = WebHttp2Test::server_options();
+    options.message_timeout = std::chrono::milliseconds(100);
+    return options;
+  }
+};
+
+// A call that waits for it holds places before anybody knows whose it is.
+TEST_F(ImpatientHttp2Test, ACallWhoseMessageNeverComesFails) {
+  service_.on_count = [](const Number&, StreamWriter<Number>,
+                         RpcServerController*) { ADD_FAILURE(); };
+  for (const std::string& part : {""s, "\0\0\0\0\2"s}) {
+    Http2ClientStream* const stream = client_->Begin(
+        "POST", kPath + "Count"s, part, {{"content-type", "application/grpc"}});
+    client_->AwaitEnd(stream);
+    EXPECT_THAT(stream->head, HasSubstr("grpc-status=4;"));
+    EXPECT_THAT(stream->head, HasSubstr("message_timeout"));
+    ExpectAnswers();
+  }
+  EXPECT_EQ(server_->statistics().calls_running, 0u);
+}
+
 // Its connection goes on.
 TEST_F(StalledHttp2Test, AWindowThatNeverOpensEndsTheStream) {
   fiber::Event ended;
