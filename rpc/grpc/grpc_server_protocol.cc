@@ -233,6 +233,11 @@ class GrpcServerProtocol final : public ServerProtocol,
   // The request is complete, or its stream can be opened.
   void Complete(Stream* stream, Buffer&& body);
   CutResult OpenStream(InboundRequest* request);
+  // Else its request isn't complete: a client that is told so may repeat it.
+  static bool HasBegun(const Stream& stream) {
+    return stream.phase == Phase::kStreaming ||
+           stream.phase == Phase::kAnswered;
+  }
 
   void Deliver();
   void CreditWriters() FLARE_REQUIRES(lock_);
@@ -298,7 +303,7 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
   }
   CutResult result = CutResult::kHandled;
   bool caller_left = false;
-  bool end_known = false;
+  bool ends = false;
   std::string_view broken;
   std::vector<RefPtr<StreamReceiver>> dropped;
   {
@@ -338,12 +343,13 @@ CutResult GrpcServerProtocol::Cut(Buffer& in, InboundRequest* request,
     reading_ = false;
     request_ = nullptr;
     caller_left = std::exchange(caller_left_, false);
-    end_known = std::exchange(end_known_, false);
+    // relaxed: only the reader ends requests. Else a later Cut() looks again.
+    ends = end_known_ && incomplete_.load(std::memory_order_relaxed) == 0;
     dropped.swap(dropped_);
   }
   Deliver();
   if (caller_left) sink()->StopLeftCalls();
-  if (end_known) sink()->CloseAfterReplies();
+  if (ends) sink()->CloseAfterReplies();
   if (complete_ != 0) {
     return opens_stream_ ? OpenStream(request) : CutResult::kMessage;
   }
@@ -903,7 +909,8 @@ bool GrpcServerProtocol::AnnounceEnd() {
   return FlushLocked();
 }
 
-// Calls that the peer began before it knew have come by now: they are ahead.
+// Calls that the peer began before it knew have begun by now: they are ahead.
+// Some of their messages may be on the way.
 void GrpcServerProtocol::OnPong() { end_known_ |= announced_; }
 
 void GrpcServerProtocol::EndInput() {
@@ -913,7 +920,12 @@ void GrpcServerProtocol::EndInput() {
     over_ = true;
     input_over_ = true;
     if (session_ == nullptr) return;
-    for (Stream& stream : streams_) Wake(&stream);
+    for (Stream& stream : streams_) {
+      Wake(&stream);
+      if (!HasBegun(stream)) {
+        session_->SendReset(&stream, Http2Error::kRefusedStream);
+      }
+    }
     within_frame_ = false;
     if (!session_->broken()) session_->SendGoAway(Http2Error::kNoError, "");
     static_cast<void>(FlushLocked());

@@ -449,7 +449,44 @@ TEST_F(GrpcServerProtocolTest, TheClientIsToldBeforeTheEnd) {
   ASSERT_EQ(requests.size(), 1u);
   EXPECT_FALSE(sink.closed());
   Serve();  // The answer to the ping.
+  EXPECT_FALSE(sink.closed());
+  client->SendData(&first, CreateBufferSlow(Message(3)));
+  Serve();
+  EXPECT_FALSE(sink.closed());
+  client->SendEnd(&first);
+  Serve();
+  EXPECT_EQ(requests.size(), 2u);
   EXPECT_TRUE(sink.closed());
+}
+
+TEST_F(GrpcServerProtocolTest, RequestsThatAreIncompleteAtTheEndMayBeRepeated) {
+  Remake({});
+  protocol = NewGrpcServerProtocol({}, &sink, {.plain = true});
+  ClientStream call;
+  Open(&call, "/a.B/Unary");
+  client->SendData(&call, CreateBufferSlow(Message(3).substr(0, 7)));
+  ClientStream page;
+  Open(&page, "/page", {}, "text/plain");
+  ClientStream begun;
+  Open(&begun, "/a.B/Unary");
+  client->SendData(&begun, CreateBufferSlow(Message(3)), /*end=*/true);
+  ClientStream messages;
+  Open(&messages, "/a.B/Stream");
+  Serve();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_TRUE(protocol->AnnounceEnd());
+  Serve();
+  EXPECT_FALSE(sink.closed());
+  protocol->EndInput();
+  Serve();
+  EXPECT_EQ(call.error, Http2Error::kRefusedStream);
+  EXPECT_EQ(page.error, Http2Error::kRefusedStream);
+  EXPECT_FALSE(messages.reset);
+  EXPECT_FALSE(protocol->WithinMessage());
+  protocol->Write(requests[0]->ticket, {});
+  Serve();
+  EXPECT_TRUE(begun.ended);
+  EXPECT_FALSE(begun.reset);
 }
 
 TEST_F(GrpcServerProtocolTest, CountsRequestsThatAreIncomplete) {
