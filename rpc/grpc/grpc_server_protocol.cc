@@ -915,6 +915,7 @@ void GrpcServerProtocol::OnPong() { end_known_ |= announced_; }
 
 void GrpcServerProtocol::EndInput() {
   std::vector<RefPtr<StreamReceiver>> receivers;
+  bool broken = false;
   {
     ScopedLock guard(lock_);
     over_ = true;
@@ -929,11 +930,21 @@ void GrpcServerProtocol::EndInput() {
     within_frame_ = false;
     if (!session_->broken()) session_->SendGoAway(Http2Error::kNoError, "");
     static_cast<void>(FlushLocked());
+    broken = session_->broken();
     receivers = Receivers();
   }
-  const flare::Status why(STATUS_IO_ERROR,
-                          "the caller's input ended, or the server stops");
-  for (const auto& receiver : receivers) receiver->OnInputLost(why);
+  const flare::Status why(
+      STATUS_IO_ERROR, broken
+                           ? "the caller broke the rules of HTTP/2"
+                           : "the caller's input ended, or the server stops");
+  for (const auto& receiver : receivers) {
+    // Nothing is sent any more by a session that is broken.
+    if (broken) {
+      receiver->OnReset(why);
+    } else {
+      receiver->OnInputLost(why);
+    }
+  }
 }
 
 void GrpcServerProtocol::OnClosed(const flare::Status& why) {

@@ -1071,6 +1071,21 @@ TEST_F(GrpcServerProtocolTest, GarbageIsAnError) {
   EXPECT_EQ(goaway_error, Http2Error::kProtocolError);
 }
 
+// Their writers would write into nothing.
+TEST_F(GrpcServerProtocolTest, GarbageEndsStreams) {
+  ClientStream stream;
+  Open(&stream, "/a.B/Stream");
+  Serve();
+  Buffer in = CreateBufferSlow(Frame(0, 0, 0, "x"));
+  InboundRequest request;
+  std::size_t need = 0;
+  EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kError);
+  EXPECT_EQ(sink.receiver->said, "");  // The connection's reader says so.
+  protocol->EndInput();
+  EXPECT_EQ(sink.receiver->said,
+            "reset: the caller broke the rules of HTTP/2\n");
+}
+
 TEST_F(GrpcServerProtocolTest, FloodsEndTheConnection) {
   Serve();
   for (int i = 0; i != 30'000; ++i) client->Ping();
