@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -170,6 +171,15 @@ bool GrpcServerSession::FlushReply(std::int32_t id) {
   // The peer's windows are full. Its streams bound how many replies wait.
   if (Stream* const waiting = Find(id)) CountWaiting(waiting);
   return sent;
+}
+
+void GrpcServerSession::Reset(Stream* stream, Http2Error error) noexcept {
+  try {
+    session_->SendReset(stream, error);
+    static_cast<void>(FlushLocked());
+  } catch (const std::bad_alloc&) {
+    output_->Abort(flare::Status(STATUS_IO_ERROR));
+  }
 }
 
 void GrpcServerSession::Wake(Stream* stream) {

@@ -184,6 +184,8 @@ class GrpcServerSession {
       return;
     output_->CountHeld(std::exchange(stream->counted, waiting), waiting);
   }
+  // For destructors: without memory the connection ends.
+  void Reset(Stream* stream, Http2Error error) noexcept;
   // Tells the writer of a stream's reply, if one waits, to ask again. [GS6]
   static void Wake(Stream* stream);
 

@@ -41,10 +41,7 @@ class GrpcServerWire final : public StreamWire {
     stream->has_wire = false;
     dropped = std::move(stream->receiver);
     session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
-    if (!stream->status_sent) {
-      session_->session_->SendReset(stream, Http2Error::kCancel);
-      session_->FlushLocked();
-    }
+    if (!stream->status_sent) session_->Reset(stream, Http2Error::kCancel);
   }
 
   bool Begin(RefPtr<StreamReceiver> receiver) override {

@@ -47,9 +47,9 @@ class Http2ReplyWire final : public StreamWire {
     GrpcServerStream* const stream = Find();
     if (stream == nullptr) return;
     dropped = std::move(stream->receiver);
-    if (stream->status_sent) return;
-    session_->session_->SendReset(stream, Http2Error::kInternalError);
-    static_cast<void>(session_->FlushLocked());
+    if (!stream->status_sent) {
+      session_->Reset(stream, Http2Error::kInternalError);
+    }
   }
 
   bool Begin(RefPtr<StreamReceiver> receiver) override {

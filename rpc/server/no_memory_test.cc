@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
@@ -17,7 +18,10 @@
 #include "flare/rpc/policy/call_policies.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/http2_client.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "flare/rpc/testing/streamer_fixture.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -103,6 +107,7 @@ class NoMemoryTest : public ServerTest {
       }
       call.done->Run();
     };
+    server().AddService(&streamer_);
     StartServer({"flare", "http+pb", "http+pb-text", "http+proto3-json",
                  "baidu-std", "trpc", "bolt", "http", "grpc"});
   }
@@ -111,6 +116,20 @@ class NoMemoryTest : public ServerTest {
     ShutdownClientSide();
     ServerTest::TearDown();
   }
+
+  // The end of a stream over gRPC, its trailers included; empty: of the
+  // connection.
+  std::string CallStream(const std::string& path, const std::string& body) {
+    Http2Client client(endpoint());
+    Http2ClientStream* const stream =
+        client.Ask("POST", path, body, {{"content-type", "application/grpc"}});
+    return client.TryAwait([stream] { return stream->ended || stream->closed; })
+               ? stream->head
+               : "";
+  }
+
+ private:
+  FlexibleStreamer streamer_;
 };
 
 // Large messages take allocations; so does a connection.
@@ -166,6 +185,39 @@ TEST_F(NoMemoryTest, ACallWithoutMemoryForItsReplyFails) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, STATUS_FAILED);
   EXPECT_EQ(reply->description, "no memory for the reply");
+}
+
+TEST_F(NoMemoryTest, EachAllocationOfAServersStreamMayFail) {
+  const std::string message = MakeNumber(3, kBody).SerializeAsString();
+  const std::string size = {0, 0, 0, static_cast<char>(message.size() >> 8),
+                            static_cast<char>(message.size())};
+  for (const char* method : {"Sum", "Count", "Echo"}) {
+    SCOPED_TRACE(method);
+    const std::string path =
+        "/flare.rpc.testing.Streamer/" + std::string(method);
+    int failed = 0;
+    for (int n = 0; n != 300; ++n) {
+      bool done;
+      {
+        const FailOne fail(n);
+        const std::string end = CallStream(path, size + message);
+        if (end.find("grpc-status=0;") == std::string::npos) ++failed;
+        done = FailOne::done();
+      }
+      ASSERT_THAT(CallStream(path, size + message),
+                  ::testing::HasSubstr("grpc-status=0;"))
+          << "after allocation " << n;
+      if (!done) break;  // There are no more.
+    }
+    EXPECT_GT(failed, 0);
+  }
+  // Methods end behind their replies.
+  const std::int64_t give_up_ns = NowNs() + 20'000'000'000;
+  while (server().statistics().calls_running != 0 ||
+         server().statistics().connections_open != 0) {
+    ASSERT_LT(NowNs(), give_up_ns);
+    std::this_thread::yield();
+  }
 }
 
 TEST_F(NoMemoryTest, EachAllocationOfAClientMayFail) {

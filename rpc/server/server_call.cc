@@ -53,6 +53,10 @@ constexpr std::size_t kLittleMessage = 8 << 10;
 
 constinit ThrownCalls thrown_calls;
 
+flare::Status NoMemoryForReply() {
+  return flare::Status::Lenient(STATUS_FAILED, "no memory for the reply");
+}
+
 // All calls of the process, those in their pool included. The pool makes and
 // destroys some only when the number of calls under way grows and shrinks.
 class AllCalls {
@@ -666,11 +670,7 @@ void ServerCall::Respond(bool last) {
   }
   OutboundResponse response;
   if (flare::Status status = TryToFill(&response); !status.ok()) {
-    controller_.error_code_ = status.code();
-    try {
-      controller_.error_text_ = status.message();
-    } catch (const std::bad_alloc&) {  // The code has to do.
-    }
+    NoteFailure(status);
     response = OutboundResponse();
   }
   response.status = controller_.error_code_;
@@ -684,8 +684,23 @@ void ServerCall::Respond(bool last) {
                                     controller_.received_ns_,
                                     controller_.dispatched_ns_);
   if (last) LeaveLimits(worker);
+  SendOrClose([&] { protocol_->Write(ticket(), std::move(response)); });
+}
+
+void ServerCall::NoteFailure(const flare::Status& why) {
+  controller_.error_code_ = why.code();
   try {
-    protocol_->Write(ticket(), std::move(response));
+    controller_.error_text_ = why.message();
+  } catch (const std::bad_alloc&) {  // The code has to do.
+  }
+}
+
+// Calls send(), which sends a reply, or its end. Without memory the connection
+// is closed.
+template <class Send>
+[[gnu::always_inline]] inline void ServerCall::SendOrClose(Send&& send) {
+  try {
+    send();
   } catch (const std::bad_alloc&) {
     connection_->CloseOutOfMemory();
     protocol_->GiveUp();
@@ -700,7 +715,7 @@ void ServerCall::Respond(bool last) {
   try {
     return FillResponse(response);
   } catch (const std::bad_alloc&) {
-    return flare::Status::Lenient(STATUS_FAILED, "no memory for the reply");
+    return NoMemoryForReply();
   }
 }
 
@@ -746,14 +761,12 @@ flare::Status ServerCall::CompressResponse(OutboundResponse* response) {
 // The method has ended.
 void ServerCall::FinishStream() {
   const Method& method = *admission_.method();
-  const bool failed = controller_.Failed();
   // The end comes once the places are given back, so that a client with it may
   // begin the next stream at once. The message may have to wait for the peer,
   // in its place.
-  if (!failed && !method.descriptor->server_streaming() &&
-      !stream_->WriteMessage(*messages_.response(), /*last=*/false,
-                             CallStream::kNever)) {
-    controller_.error_code_ = STATUS_IO_ERROR;
+  bool failed = controller_.Failed();
+  if (!failed && !method.descriptor->server_streaming()) {
+    failed = !TryToWrite();
   }
   const bool lost = !failed && !stream_->status().ok();
   if (failed || lost) {
@@ -766,9 +779,25 @@ void ServerCall::FinishStream() {
       controller_.received_ns_, controller_.dispatched_ns_);
   LeaveLimits(worker);
   admission_.LeaveStream(connection_);
-  stream_->Finish(
-      failed ? flare::Status(controller_.error_code_, controller_.error_text_)
-             : flare::Status());
+  SendOrClose([&] {
+    stream_->Finish(
+        failed ? flare::Status(controller_.error_code_, controller_.error_text_)
+               : flare::Status());
+  });
+}
+
+// The reply of a streaming method that has one. False: as in TryToFill().
+bool ServerCall::TryToWrite() {
+  try {
+    if (!stream_->WriteMessage(*messages_.response(), /*last=*/false,
+                               CallStream::kNever)) {
+      controller_.error_code_ = STATUS_IO_ERROR;
+    }
+    return true;
+  } catch (const std::bad_alloc&) {
+    NoteFailure(NoMemoryForReply());
+    return false;
+  }
 }
 
 // Ignores the response's content: somebody may still be writing it [CE3].
@@ -783,17 +812,14 @@ void ServerCall::RespondThrown(const Method& method) {
   OutboundResponse response;
   response.status = controller_.error_code_;
   response.description = controller_.error_text_;
-  try {
+  SendOrClose([&] {
     if (stream_.Get() != nullptr) {
       stream_->Finish(
           flare::Status(controller_.error_code_, controller_.error_text_));
     } else {
       protocol_->Write(ticket(), std::move(response));
     }
-  } catch (const std::bad_alloc&) {
-    connection_->CloseOutOfMemory();
-    protocol_->GiveUp();
-  }
+  });
 }
 
 // --- Failures ---

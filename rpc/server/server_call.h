@@ -165,10 +165,14 @@ class ServerCall final : public fiber::Task,
 
   // `last`: the call ends with it.
   void Respond(bool last);
+  [[gnu::cold, gnu::noinline]] void NoteFailure(const flare::Status& why);
+  template <class Send>
+  void SendOrClose(Send&& send);
   flare::Status TryToFill(OutboundResponse* response);
   flare::Status FillResponse(OutboundResponse* response);
   [[gnu::noinline]] flare::Status CompressResponse(OutboundResponse* response);
   [[gnu::noinline]] void FinishStream();
+  bool TryToWrite();
   [[gnu::cold, gnu::noinline]] void RespondThrown(const Method& method);
 
   // --- Failures ---

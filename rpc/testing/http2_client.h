@@ -8,6 +8,9 @@
 #ifndef FLARE_RPC_TESTING_HTTP2_CLIENT_H_
 #define FLARE_RPC_TESTING_HTTP2_CLIENT_H_
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -37,6 +40,7 @@ class Http2Client final : private Http2Handler {
  public:
   // Each stream's, in bytes.
   static constexpr std::size_t kWindow = 64 << 10;
+  static constexpr int kMaxWaitMs = 60'000;
 
   explicit Http2Client(const Endpoint& server)
       : raw_(server), session_(Http2Session::Role::kClient, {}, this) {}
@@ -68,17 +72,20 @@ class Http2Client final : private Http2Handler {
 
   // Reads until that is so.
   void Await(const std::function<bool()>& condition) {
+    ASSERT_TRUE(TryAwait(condition)) << "the connection has ended";
+  }
+  // False: the connection has ended, or nothing comes.
+  bool TryAwait(const std::function<bool()>& condition) {
     for (;;) {
-      raw_.Send(FlattenSlow(session_.Flush()));
-      if (condition()) return;
-      const std::string header = raw_.ReadExactly(9);
-      ASSERT_EQ(header.size(), 9u) << "the connection has ended";
-      const auto byte = [&](std::size_t i) {
-        return static_cast<std::size_t>(static_cast<unsigned char>(header[i]));
-      };
-      const std::size_t size = byte(0) << 16 | byte(1) << 8 | byte(2);
-      ASSERT_TRUE(
-          session_.Receive(CreateBufferSlow(header + raw_.ReadExactly(size))));
+      if (!raw_.TrySend(FlattenSlow(session_.Flush()))) return false;
+      if (condition()) return true;
+      pollfd readable = {.fd = raw_.fd(), .events = POLLIN};
+      if (poll(&readable, 1, kMaxWaitMs) != 1) return false;
+      char bytes[16 << 10];
+      const ssize_t n = read(raw_.fd(), bytes, sizeof(bytes));
+      if (n <= 0) return false;
+      const std::string_view got(bytes, static_cast<std::size_t>(n));
+      if (!session_.Receive(CreateBufferSlow(got))) return false;
     }
   }
   void AwaitEnd(Http2ClientStream* stream) {
