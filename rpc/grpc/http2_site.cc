@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "flare/rpc/grpc/http2_reply_wire.h"
+#include "flare/rpc/http/http_call.h"
 #include "flare/rpc/http/http_dialect.h"
 #include "flare/rpc/http/http_metadata.h"
 #include "flare/rpc/http/http_replies.h"
@@ -69,14 +70,8 @@ bool Http2Site::Complete(GrpcServerStream* stream, InboundRequest* request) {
     return false;
   }
   HttpHead head;
-  // It was accepted before, so it is now.
-  static_cast<void>(
-      ParseRequestHead(http.head, limits_.max_head_fields, &head));
   HttpTicket& ticket = request->ticket.Emplace<HttpTicket>();
-  FillHttpTicket(uses_, head, &ticket);
-  ticket.order = static_cast<std::uint64_t>(stream->id());
-  ticket.ordered = false;
-  ticket.close = false;
+  ReadTicket(*stream, &head, &ticket);
   FillHttpRequest(uses_, head, this, request);
   if (head.has_others && ticket.is_call &&
       request->reject_status == STATUS_SUCCESS) {
@@ -99,13 +94,20 @@ bool Http2Site::Complete(GrpcServerStream* stream, InboundRequest* request) {
 void Http2Site::Refuse(GrpcServerStream* stream, const HttpFault& fault) {
   HttpTicket ticket;
   ticket.is_call = false;
-  ticket.http_status = static_cast<std::uint16_t>(fault.status);
   ticket.head_only = stream->head.is_head;
+  Refuse(stream, fault, ticket);
+}
+
+void Http2Site::Refuse(GrpcServerStream* stream, const HttpFault& fault,
+                       const HttpTicket& request) {
+  HttpTicket ticket = request;
+  ticket.http_status = static_cast<std::uint16_t>(fault.status);
+  OutboundResponse response;
+  response.status = RpcStatusOf(fault.status);
+  response.description = fault.text;
   session_->Leave(stream, GrpcServerStream::Phase::kAnswered);
   stream->http->body.Clear();
-  OutboundResponse response;
-  response.description = fault.text;
-  session_->SendHttp(stream, FormatRefusal(ticket, response));
+  session_->SendHttp(stream, Format(ticket, std::move(response)));
 }
 
 // Some clients take an answer that comes before they have sent all for a
@@ -123,10 +125,28 @@ void Http2Site::RefuseSize(GrpcServerStream* stream) {
   const std::string text = "the message has more than " +
                            std::to_string(limits_.max_packet_size) +
                            " bytes (" + std::string(kServerSizeLimit) + ")";
-  Refuse(stream, {413, text});
+  HttpHead head;
+  HttpTicket ticket;
+  ReadTicket(*stream, &head, &ticket);
+  if (ticket.is_call) ReadHttpFormat(uses_, head, &ticket);
+  Refuse(stream, {413, text}, ticket);
 }
 
-bool Http2Site::Write(const HttpTicket& ticket, OutboundResponse&& response) {
+// By the head that is kept, of which *head has views.
+void Http2Site::ReadTicket(const GrpcServerStream& stream, HttpHead* head,
+                           HttpTicket* ticket) const {
+  // It was accepted before, so it is now.
+  static_cast<void>(
+      ParseRequestHead(stream.http->head, limits_.max_head_fields, head));
+  FillHttpTicket(uses_, *head, ticket);
+  ticket->order = static_cast<std::uint64_t>(stream.id());
+  ticket->ordered = false;
+  ticket->close = false;
+}
+
+// In the form of HTTP/1.1.
+Buffer Http2Site::Format(const HttpTicket& ticket,
+                         OutboundResponse&& response) const {
   Buffer bytes;
   if (IsDialect(ticket)) {
     bytes = uses_.dialect->FormatReply(ticket, std::move(response));
@@ -138,7 +158,11 @@ bool Http2Site::Write(const HttpTicket& ticket, OutboundResponse&& response) {
   if (ticket.cors != 0) {
     bytes = InsertFields(uses_.cors->FieldsFor(ticket.cors), std::move(bytes));
   }
-  return Send(ticket, std::move(bytes));
+  return bytes;
+}
+
+bool Http2Site::Write(const HttpTicket& ticket, OutboundResponse&& response) {
+  return Send(ticket, Format(ticket, std::move(response)));
 }
 
 void Http2Site::ReadBody(InboundRequest* request) const {

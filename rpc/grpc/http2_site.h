@@ -77,11 +77,17 @@ class Http2Site final : public HttpReplySender {
   // Null: it is gone.
   GrpcServerStream* Find(const HttpTicket& ticket) const
       FLARE_REQUIRES(session_->lock_);
+  // `request`: what its head says, if that was accepted.
   void Refuse(GrpcServerStream* stream, const HttpFault& fault)
       FLARE_REQUIRES(session_->lock_);
+  void Refuse(GrpcServerStream* stream, const HttpFault& fault,
+              const HttpTicket& request) FLARE_REQUIRES(session_->lock_);
   void Skip(GrpcServerStream* stream, std::uint64_t announced)
       FLARE_REQUIRES(session_->lock_);
   void RefuseSize(GrpcServerStream* stream) FLARE_REQUIRES(session_->lock_);
+  void ReadTicket(const GrpcServerStream& stream, HttpHead* head,
+                  HttpTicket* ticket) const;
+  Buffer Format(const HttpTicket& ticket, OutboundResponse&& response) const;
   // A whole reply, in the form of HTTP/1.1. False: its stream is gone.
   bool Send(const HttpTicket& ticket, Buffer&& http1);
 

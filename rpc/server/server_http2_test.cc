@@ -188,6 +188,36 @@ TEST_F(ServerHttp2Test, TooMuchIsRefused) {
   ExpectAnswers(&client);
 }
 
+// In its own form, and so that the page of another origin may read it.
+TEST_F(ServerHttp2Test, ACallThatIsTooLargeIsRefusedAsOthers) {
+  server_options().maximum_packet_size = 100'000;
+  server_options().http_cors_origins = "http://page";
+  Start();
+  Http2Client client(endpoint());
+  const std::string body(200'000, 'x');
+  const Http2Field origin = {"origin", "http://page"};
+  for (const bool announced : {false, true}) {
+    const Http2Field length = announced ? Http2Field{"content-length", "200000"}
+                                        : Http2Field{"x-a", "1"};
+    const std::string plain = client.Reply(
+        client.Ask("POST", std::string("/rpc/") + kCall, body,
+                   {origin, length, {"content-type", "application/json"}}));
+    EXPECT_THAT(plain, HasSubstr(":status=413;access-control-allow-origin="
+                                 "http://page;"));
+    EXPECT_THAT(plain, HasSubstr("rpc-error-code="));
+    EXPECT_THAT(plain, HasSubstr("\n{\"code\":"));
+    const std::string connect = client.Reply(
+        client.Ask("POST", "/flare.rpc.testing.TestService/Call", body,
+                   {origin,
+                    length,
+                    {"content-type", "application/json"},
+                    {"connect-protocol-version", "1"}}));
+    EXPECT_THAT(connect, HasSubstr("access-control-allow-origin=http://page;"));
+    EXPECT_THAT(connect, HasSubstr("\n{\"code\":\"resource_exhausted\""));
+  }
+  ExpectAnswers(&client);
+}
+
 TEST_F(ServerHttp2Test, PiecesWaitForTheStreamsWindow) {
   constexpr std::size_t kPieces = 100;
   std::atomic<std::size_t> written{0};
