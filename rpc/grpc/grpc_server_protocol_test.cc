@@ -1007,6 +1007,16 @@ TEST_F(GrpcServerProtocolTest, ReadersHoldTheirStreamBack) {
   sink.wire->SendCredit(6 * 10'005);
   Serve();
   EXPECT_GT(sink.receiver->said.size(), at_first);
+  // By its window, and not by a number of messages.
+  EXPECT_TRUE(sink.wire->enforces_window());
+  std::string beyond;
+  for (int i = 0; i != 5; ++i) beyond += Frame(0, 0, 1, Message(16'000));
+  Buffer in = CreateBufferSlow(beyond);
+  InboundRequest request;
+  std::size_t need = 0;
+  EXPECT_EQ(protocol->Cut(in, &request, &need, &error), CutResult::kHandled);
+  static_cast<void>(client->Receive(CreateBufferSlow(sink.Take())));
+  EXPECT_EQ(stream.error, Http2Error::kFlowControlError);
 }
 
 TEST_F(GrpcServerProtocolTest, ResetsAndLossesReachTheStream) {

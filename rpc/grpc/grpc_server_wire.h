@@ -100,6 +100,8 @@ class GrpcServerWire final : public StreamWire {
     static_cast<void>(session_->FlushLocked());
   }
   bool has_credits() const override { return true; }
+  // The session sees to it that the peer keeps to its window.
+  bool enforces_window() const override { return true; }
   std::size_t message_cost() const override { return kGrpcPrefixSize; }
   std::size_t TakeCredit() override { return std::exchange(credit_, 0); }
   void HoldInput() override {}
