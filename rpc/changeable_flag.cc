@@ -23,7 +23,6 @@ namespace flare {
 namespace {
 
 constexpr char kVmodule[] = "vmodule";
-constexpr char kMinLogLevel[] = "minloglevel";
 
 // Filled in before main().
 std::map<std::string, ChangeableFlag::Check>& DeclaredFlags() {
@@ -68,6 +67,52 @@ Expected<std::vector<ModuleLevel>, Status> ParseVmodule(
   return levels;
 }
 
+// Is there a text that both patterns match? Goes from their ends to their
+// beginnings: `now[j]` says it of the rest of `a` and that of `b` from j on.
+bool Overlap(std::string_view a, std::string_view b) {
+  std::vector<bool> now(b.size() + 1);
+  for (std::size_t i = a.size() + 1; i-- != 0;) {
+    const std::vector<bool> later =
+        std::exchange(now, std::vector<bool>(b.size() + 1));
+    const char in_a = i < a.size() ? a[i] : '\0';
+    for (std::size_t j = b.size() + 1; j-- != 0;) {
+      const char in_b = j < b.size() ? b[j] : '\0';
+      const bool both = in_a != '\0' && in_b != '\0';
+      if (in_a == '*' || in_b == '*') {
+        now[j] = (in_a != '\0' && later[j]) || (in_b != '\0' && now[j + 1]);
+      } else if (both) {
+        const bool fit = in_a == in_b || in_a == '?' || in_b == '?';
+        now[j] = fit && later[j + 1];
+      } else {
+        now[j] = in_a == in_b;  // Both are at their ends.
+      }
+    }
+  }
+  return now[0];
+}
+
+// Sets the level of one pattern in a list. A file keeps the first pattern that
+// it got, so glog would pass over another one, or a part of its files.
+Status Merge(const ModuleLevel& wanted, std::vector<ModuleLevel>* all) {
+  const auto known = std::find_if(
+      all->begin(), all->end(),
+      [&](const ModuleLevel& one) { return one.pattern == wanted.pattern; });
+  if (known != all->end()) {
+    known->level = wanted.level;
+    return Status();
+  }
+  for (const ModuleLevel& one : *all) {
+    if (!Overlap(one.pattern, wanted.pattern)) continue;
+    return Status(EINVAL, "--vmodule doesn't take \"" +
+                              OneLine(wanted.pattern) + "\" beside \"" +
+                              OneLine(one.pattern) +
+                              "\": a file keeps its first pattern. Change "
+                              "the level of that one, or name other files");
+  }
+  all->push_back(wanted);
+  return Status();
+}
+
 // glog reads the flag once, and keeps patterns that it knows for good.
 Status SetVmodule(const std::string& before, const std::string& value) {
   auto wanted = ParseVmodule(value);
@@ -78,11 +123,11 @@ Status SetVmodule(const std::string& before, const std::string& value) {
   std::vector<ModuleLevel> all;
   if (auto known = ParseVmodule(before)) all = *std::move(known);
   for (const ModuleLevel& each : *wanted) {
+    Status status = Merge(each, &all);
+    if (!status.ok()) return status;
+  }
+  for (const ModuleLevel& each : *wanted) {
     google::SetVLOGLevel(each.pattern.c_str(), each.level);
-    std::erase_if(all, [&](const ModuleLevel& other) {
-      return other.pattern == each.pattern;
-    });
-    all.push_back(each);
   }
   std::string text;
   for (const ModuleLevel& each : all) {
@@ -104,6 +149,14 @@ Status SetDeclared(const gflags::CommandLineFlagInfo& flag,
   Status status = check();
   if (!status.ok()) set(flag.current_value);
   return status;
+}
+
+bool ShowsWarnings() {
+  return ReadFlag(FLAGS_minloglevel) <= google::GLOG_WARNING;
+}
+
+void SetLeastLevel(int level) {
+  gflags::SetCommandLineOption("minloglevel", std::to_string(level).c_str());
 }
 
 Status NotDeclared(const std::string& name) {
@@ -143,22 +196,21 @@ Expected<std::string, Status> ChangeFlag(const std::string& name,
   if (found == DeclaredFlags().end() && !is_vmodule) {
     return NotDeclared(flag.name);
   }
-  const auto log = [&] {
-    LOG(WARNING) << "--" << flag.name << " is changed from \""
-                 << OneLine(flag.current_value) << "\" to \"" << OneLine(value)
-                 << "\" by " << OneLine(by) << ".";
-  };
-  // A new least level may hide the line that says so.
-  const bool logs_before = flag.name == kMinLogLevel &&
-                           ReadFlag(FLAGS_minloglevel) <= google::GLOG_WARNING;
-  if (logs_before) log();
+  const bool showed = ShowsWarnings();
   Status status = is_vmodule ? SetVmodule(flag.current_value, value)
                              : SetDeclared(flag, value, found->second);
   if (!status.ok()) {
     LOG(WARNING) << status.message() << " (asked for by " << OneLine(by) << ")";
     return status;
   }
-  if (!logs_before) log();
+  // A new least level would hide the line that says so.
+  const bool hides = showed && !ShowsWarnings();
+  const int level = ReadFlag(FLAGS_minloglevel);
+  if (hides) SetLeastLevel(google::GLOG_WARNING);
+  LOG(WARNING) << "--" << flag.name << " is changed from \""
+               << OneLine(flag.current_value) << "\" to \"" << OneLine(value)
+               << "\" by " << OneLine(by) << ".";
+  if (hides) SetLeastLevel(level);
   return flag.current_value;
 }
 
