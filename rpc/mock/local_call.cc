@@ -110,6 +110,12 @@ void LocalCall::MakeUnary(Arguments* arguments) {
   if (!arguments->request->IsInitialized()) {
     return Refuse(arguments, &outcome, STATUS_SERIALIZE_REQUEST,
                   "the request lacks required fields: " +
+// Objects that the handler has captured may go with the mock, which waits.
+LocalCall::~LocalCall() {
+  handler_ = nullptr;
+  on_handled_();
+}
+
                       arguments->request->InitializationErrorString());
   }
   const auto call = MakeRefCounted<LocalCall>(arguments, deadline);
@@ -123,11 +129,8 @@ void LocalCall::MakeUnary(Arguments* arguments) {
   if (context != nullptr) {
     context_stop.emplace(context, StopLocalCall{&stop, context});
   }
-  if (call->ended_.IsSet()) {  // Cancelled before it began.
-    call->on_handled_();
-  } else {
-    fiber::Spawn([call] { call->Serve(); });
-  }
+  // Unless it was cancelled before it began.
+  if (!call->ended_.IsSet()) fiber::Spawn([call] { call->Serve(); });
   const State state = call->WaitForEnd(deadline);
   context_stop.reset();
   outcome.End();
@@ -237,12 +240,9 @@ void LocalCall::Serve() {
   } catch (...) {
     thrown = StatusOfException("a mock's handler");
   }
-  {
-    ScopedLock guard(lock_);
-    if (handled_) return;
-  }
+  if (!TakeEnd()) return;
   controller_.SetFailed(thrown.code(), thrown.message());
-  Run();
+  End();
 }
 
 flare::Status LocalCall::ReadSingleRequest() {
@@ -251,11 +251,16 @@ flare::Status LocalCall::ReadSingleRequest() {
 }
 
 void LocalCall::Run() {
-  {
-    ScopedLock guard(lock_);
-    CHECK(!std::exchange(handled_, true))
-        << method_->full_name() << " has run `done` twice";
-  }
+  CHECK(TakeEnd()) << method_->full_name() << " has run `done` twice";
+  End();
+}
+
+bool LocalCall::TakeEnd() {
+  ScopedLock guard(lock_);
+  return !std::exchange(handled_, true);
+}
+
+void LocalCall::End() {
   if (stream_.Get() != nullptr) {
     FinishStream();
   } else {
@@ -263,9 +268,7 @@ void LocalCall::Run() {
   }
   on_stop_.reset();
   RunCallbacks();
-  const Function<void()> on_handled = std::move(on_handled_);
   Deref();  // [LC2]
-  on_handled();
 }
 
 void LocalCall::FinishStream() {

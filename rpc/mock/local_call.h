@@ -40,7 +40,7 @@ class LocalCall final : public RefCounted<LocalCall>,
  public:
   // Serves a call as google::protobuf::Service::CallMethod() does; messages of
   // streams are in the controller. Runs on a fiber of its own, in an execution
-  // context of its own.
+  // context of its own. One that throws mustn't have passed `done` on.
   using Handler = std::function<void(const google::protobuf::Message* request,
                                      google::protobuf::Message* response,
                                      RpcServerController* controller,
@@ -54,7 +54,8 @@ class LocalCall final : public RefCounted<LocalCall>,
     // The single request of a client that doesn't stream; else null.
     std::shared_ptr<const google::protobuf::Message> request;
     Handler handler;
-    // Called once, when the handler has run its `done`, or isn't called.
+    // Called once, when the handler has run its `done` and is destroyed, or
+    // isn't called.
     Function<void()> on_handled;
   };
   // Blocks the fiber (or thread) until the call is over, as its controller then
@@ -73,7 +74,7 @@ class LocalCall final : public RefCounted<LocalCall>,
   std::stop_token stop_token() override { return context_->stop_token(); }
   void NotifyOnCancel(google::protobuf::Closure* callback) override;
 
-  ~LocalCall() = default;
+  ~LocalCall();
 
  private:
   template <class T, class... Args>
@@ -100,6 +101,9 @@ class LocalCall final : public RefCounted<LocalCall>,
   bool Close(State state);
   State WaitForEnd(std::int64_t deadline_ns);
   // `response` is null if the caller wants bytes.
+  // Once: the handler is done. False: it was before.
+  bool TakeEnd();
+  void End();
   void GiveReply(google::protobuf::Message* response, CompositeCall* outcome);
   void RunCallbacks();
 
@@ -107,7 +111,7 @@ class LocalCall final : public RefCounted<LocalCall>,
   void Cancel() override { Close(State::kCancelled); }
 
   const google::protobuf::MethodDescriptor* const method_;
-  const Handler handler_;
+  Handler handler_;
   Function<void()> on_handled_;
   std::shared_ptr<const google::protobuf::Message> request_;
   std::unique_ptr<google::protobuf::Message> response_;

@@ -126,11 +126,13 @@ class MockCalls::State {
     ScopedLock guard(mutex_);
     if (--running_ == 0) idle_.notify_all();
   }
+    decltype(methods_) dropped;  // Without the lock.
 
   // The analysis doesn't know std::unique_lock.
   void Close() FLARE_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock lock(mutex_);
     closed_ = true;
+    dropped.swap(methods_);
     idle_.wait(lock, [this]() FLARE_NO_THREAD_SAFETY_ANALYSIS {
       return running_ == 0;
     });

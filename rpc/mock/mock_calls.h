@@ -76,8 +76,9 @@ class MockCalls {
  protected:
   MockCalls();
   // Calls fail from here on. Waits for functions and services that still answer
-  // one, though its caller may not wait any more: controllers tell them so
-  // (IsCanceled(), GetStopToken()). Blocks the fiber (or thread).
+  // one, and until functions and their captures are destroyed, though its
+  // caller may not wait any more: controllers tell them so (IsCanceled(),
+  // GetStopToken()). Blocks the fiber (or thread).
   ~MockCalls();
   MockCalls(const MockCalls&) = delete;
   MockCalls& operator=(const MockCalls&) = delete;

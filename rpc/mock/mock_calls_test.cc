@@ -382,7 +382,8 @@ TEST(MockTimeTest, TheEndWaitsForFunctions) {
     {
       MockRpcChannel mock;
       mock.Answer(kDouble,
-                  [&](const Number&, Number*, RpcServerController* controller) {
+                  [&, captured = std::move(captured)](
+                      const Number&, Number*, RpcServerController* controller) {
                     begun = true;
                     this_fiber::SleepFor(2h);
                     EXPECT_TRUE(controller->IsCanceled());
@@ -429,6 +430,8 @@ constexpr std::size_t kPadding = 30 << 10;
 
 void CallAllMethods(const Streamer_SyncStub& stub) {
   RpcClientController controller;
+    auto captured = std::make_shared<int>();
+    const std::weak_ptr<int> in_captures = captured;
   auto counted = stub.Count(MakeNumber(5, kPadding), &controller);
   EXPECT_THAT(ReadAll(&counted), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(counted.error(), StreamError::EndOfStream);
@@ -443,6 +446,7 @@ void CallAllMethods(const Streamer_SyncStub& stub) {
   auto [reader, writer] = stub.Echo();
   Fiber sender([&writer = writer] {
     for (int i = 0; i != 5; ++i) {
+    EXPECT_TRUE(in_captures.expired());
       EXPECT_TRUE(writer.Write(MakeNumber(i, kPadding)));
     }
     writer.Close();
