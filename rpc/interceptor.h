@@ -181,13 +181,15 @@ class ClientInterceptedCall {
                         const google::protobuf::Message* request,
                         google::protobuf::Message* response,
                         bool carries_metadata,
-                        std::chrono::nanoseconds default_timeout)
+                        std::chrono::nanoseconds default_timeout,
+                        bool inherits_context)
       : method_(method),
         controller_(controller),
         request_(request),
         response_(response),
         carries_metadata_(carries_metadata),
-        default_timeout_(default_timeout) {}
+        default_timeout_(default_timeout),
+        inherits_context_(inherits_context) {}
   ClientInterceptedCall(const ClientInterceptedCall&) = delete;
   ClientInterceptedCall& operator=(const ClientInterceptedCall&) = delete;
 
@@ -206,6 +208,11 @@ class ClientInterceptedCall {
   // The channel's timeout of such calls, which holds if the controller has none
   // of its own.
   std::chrono::nanoseconds default_timeout() const { return default_timeout_; }
+
+  // Whether the channel's calls belong to the one in whose execution context
+  // they are made, unless their controllers say otherwise
+  // (RpcChannel::Options::inherits_context).
+  bool inherits_context() const { return inherits_context_; }
 
   // Has `observer` told of each message of a streaming call, both ways. To be
   // called before next.Run(). Reads may go on after that has returned, by when
@@ -246,6 +253,7 @@ class ClientInterceptedCall {
   google::protobuf::Message* const response_;
   const bool carries_metadata_;
   const std::chrono::nanoseconds default_timeout_;
+  const bool inherits_context_;
   MessageObserver observer_;
   std::unique_ptr<rpc::StreamWire> wire_;
 };

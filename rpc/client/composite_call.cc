@@ -48,6 +48,12 @@ flare::Status CompositeCall::CheckHasMessages() const {
                        "is for them");
 }
 
+flare::Status CompositeCall::CheckMetadata() const {
+  const std::string& error = ours_->bytes().metadata_error;
+  if (error.empty()) return flare::Status();
+  return flare::Status(STATUS_NOT_SUPPORTED, error);
+}
+
 void CompositeCall::Prepare(RpcClientController* part) const {
   part->TakeWishesOf(*ours_);
   if (deadline_ns_) part->SetDeadline(*deadline_ns_);

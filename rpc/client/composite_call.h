@@ -45,6 +45,9 @@ class CompositeCall {
   // messages, which nothing can be merged from.
   flare::Status CheckHasMessages() const;
 
+  // Fails with STATUS_NOT_SUPPORTED if AddMetadata() has refused an entry.
+  flare::Status CheckMetadata() const;
+
   // Gives a part the caller's options: deadline, metadata, attachment and so
   // on. A deadline that is a span began with this.
   void Prepare(RpcClientController* part) const;

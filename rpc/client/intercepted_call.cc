@@ -67,9 +67,12 @@ void InterceptedClientCall::RunWith(const Wraps& wraps,
     PolicyCall::Run(*wraps.policies, arguments);
   };
   if (wraps.interceptors == nullptr) return run();
+  const ClientSettings& settings = arguments.route->settings();
   ClientInterceptedCall call(
-      arguments.method, controller, arguments.request, arguments.response,
-      arguments.route->traits().metadata, arguments.route->settings().timeout);
+      arguments.method, controller,
+      controller->has_request_raw_bytes_ ? nullptr : arguments.request,
+      arguments.response, arguments.route->traits().metadata, settings.timeout,
+      settings.inherits_context);
   ClientInterceptorChain(*wraps.interceptors, &call, run).Run();
 }
 

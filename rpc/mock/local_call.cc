@@ -41,14 +41,47 @@ struct StopLocalCall {
 };
 
 // A call that no handler gets to know.
-void Refuse(LocalCall::Arguments* arguments, CompositeCall* outcome, int code,
-            std::string why) {
+void Refuse(LocalCall::Arguments* arguments, CompositeCall* outcome,
+            const flare::Status& why) {
   arguments->on_handled();
-  outcome->Fail(code, std::move(why));
+  outcome->Fail(why.code(), why.message());
   outcome->Tell();
 }
 
+// The call's deadline, and the context that it is in, or null: as of a call
+// that a server serves.
+std::int64_t DeadlineOf(const ClientInterceptedCall& call,
+                        const CompositeCall& outcome, std::int64_t now_ns,
+                        fiber::ExecutionContext** context) {
+  const bool inherits =
+      call.inherits_context() && call.controller().GetInheritsContext();
+  *context = inherits ? fiber::ExecutionContext::Current() : nullptr;
+  return DeadlineIn(*context, outcome.deadline_ns().value_or(SaturatingAdd(
+                                  now_ns, ToNs(call.default_timeout()))));
+}
+
+flare::Status TooLate() {
+  return flare::Status(STATUS_TIMEOUT,
+                       "the deadline had passed before the call was made");
+}
+
+flare::Status CheckRequest(const google::protobuf::Message& request) {
+  if (request.IsInitialized()) return flare::Status();
+  return flare::Status(STATUS_SERIALIZE_REQUEST,
+                       "the request lacks required fields: " +
+                           request.InitializationErrorString());
+}
+
 }  // namespace
+
+bool CopyMessage(const google::protobuf::Message& from,
+                 google::protobuf::Message* to) {
+  if (from.GetDescriptor() != to->GetDescriptor()) {
+    return to->ParsePartialFromString(from.SerializePartialAsString());
+  }
+  to->CopyFrom(from);
+  return true;
+}
 
 LocalCall::LocalCall(Arguments* arguments, std::int64_t deadline_ns)
     : method_(arguments->method),
@@ -77,6 +110,12 @@ LocalCall::LocalCall(Arguments* arguments, std::int64_t deadline_ns)
   if (!metadata.empty()) controller_.ForMetadata().request = metadata;
 }
 
+// Objects that the handler has captured may go with the mock, which waits.
+LocalCall::~LocalCall() {
+  handler_ = nullptr;
+  on_handled_();
+}
+
 void LocalCall::Make(Arguments arguments) {
   const google::protobuf::MethodDescriptor& method = *arguments.method;
   if (method.client_streaming() || method.server_streaming()) {
@@ -96,28 +135,14 @@ void LocalCall::MakeUnary(Arguments* arguments) {
       controller.GetAcceptResponseRawBytes() ? nullptr
                                              : arguments->call->response();
   CompositeCall outcome(&controller);
-  fiber::ExecutionContext* const context =
-      controller.GetInheritsContext() ? fiber::ExecutionContext::Current()
-                                      : nullptr;
+  fiber::ExecutionContext* context = nullptr;
   const std::int64_t now = NowNs();
   const std::int64_t deadline =
-      DeadlineIn(context, outcome.deadline_ns().value_or(SaturatingAdd(
-                              now, ToNs(arguments->call->default_timeout()))));
-  if (deadline <= now) {
-    return Refuse(arguments, &outcome, STATUS_TIMEOUT,
-                  "the deadline had passed before the call was made");
-  }
-  if (!arguments->request->IsInitialized()) {
-    return Refuse(arguments, &outcome, STATUS_SERIALIZE_REQUEST,
-                  "the request lacks required fields: " +
-// Objects that the handler has captured may go with the mock, which waits.
-LocalCall::~LocalCall() {
-  handler_ = nullptr;
-  on_handled_();
-}
-
-                      arguments->request->InitializationErrorString());
-  }
+      DeadlineOf(*arguments->call, outcome, now, &context);
+  if (deadline <= now) return Refuse(arguments, &outcome, TooLate());
+  flare::Status fit = CheckRequest(*arguments->request);
+  if (fit.ok()) fit = outcome.CheckMetadata();
+  if (!fit.ok()) return Refuse(arguments, &outcome, fit);
   const auto call = MakeRefCounted<LocalCall>(arguments, deadline);
   if (controller.GetOneWay()) {
     fiber::Spawn([call] { call->Serve(); });
@@ -157,8 +182,12 @@ LocalCall::~LocalCall() {
 
 // The caller's stream is an ordinary one, with a pipe for a wire.
 void LocalCall::MakeStreaming(Arguments* arguments) {
+  CompositeCall outcome(&arguments->call->controller());
+  fiber::ExecutionContext* context = nullptr;
+  const std::int64_t now = NowNs();
   const std::int64_t deadline =
-      CompositeCall(&arguments->call->controller()).deadline_ns().value_or(0);
+      DeadlineOf(*arguments->call, outcome, now, &context);
+  if (deadline <= now) return Refuse(arguments, &outcome, TooLate());
   const auto call = MakeRefCounted<LocalCall>(arguments, deadline);
   LocalPipe pipe = MakeLocalPipe();
   RefPtr<CallStream> stream = CallStream::Create({.is_server = true});
@@ -209,7 +238,7 @@ void LocalCall::GiveReply(google::protobuf::Message* response,
         reply.raw_bytes ? *std::move(reply.raw_bytes)
                         : CreateBufferSlow(reply.message->SerializeAsString());
   } else if (!reply.raw_bytes) {
-    response->CopyFrom(*reply.message);
+    static_cast<void>(CopyMessage(*reply.message, response));
   } else if (!response->ParseFromString(FlattenSlow(*reply.raw_bytes)) &&
              status.ok()) {
     status = flare::Status(STATUS_MALFORMED_DATA,

@@ -33,6 +33,11 @@
 
 namespace flare::rpc {
 
+// Copies a message to one of the same type, whose descriptor may be that of
+// another pool. False: the two types differ so much that it can't be read.
+bool CopyMessage(const google::protobuf::Message& from,
+                 google::protobuf::Message* to);
+
 class LocalCall final : public RefCounted<LocalCall>,
                         public CancelTarget,
                         public ServedCall,
@@ -96,14 +101,14 @@ class LocalCall final : public RefCounted<LocalCall>,
   static void MakeStreaming(Arguments* arguments);
 
   void Serve();
+  // Once: the handler is done. False: it was before.
+  bool TakeEnd();
+  void End();
   flare::Status ReadSingleRequest();
   void FinishStream();
   bool Close(State state);
   State WaitForEnd(std::int64_t deadline_ns);
   // `response` is null if the caller wants bytes.
-  // Once: the handler is done. False: it was before.
-  bool TakeEnd();
-  void End();
   void GiveReply(google::protobuf::Message* response, CompositeCall* outcome);
   void RunCallbacks();
 

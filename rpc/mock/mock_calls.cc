@@ -56,10 +56,7 @@ std::shared_ptr<const Message> CopyRequest(const ClientInterceptedCall& call,
   if (request == nullptr) {
     const Buffer& bytes = call.controller().GetRequestRawBytes();
     if (!copy->ParsePartialFromString(FlattenSlow(bytes))) return nullptr;
-  } else if (request->GetDescriptor() == copy->GetDescriptor()) {
-    copy->CopyFrom(*request);
-  } else if (!copy->ParsePartialFromString(
-                 request->SerializePartialAsString())) {
+  } else if (!rpc::CopyMessage(*request, copy.get())) {
     return nullptr;
   }
   return copy;
@@ -126,16 +123,16 @@ class MockCalls::State {
     ScopedLock guard(mutex_);
     if (--running_ == 0) idle_.notify_all();
   }
-    decltype(methods_) dropped;  // Without the lock.
 
   // The analysis doesn't know std::unique_lock.
   void Close() FLARE_NO_THREAD_SAFETY_ANALYSIS {
+    decltype(methods_) dropped;  // Without the lock.
     std::unique_lock lock(mutex_);
     closed_ = true;
-    dropped.swap(methods_);
     idle_.wait(lock, [this]() FLARE_NO_THREAD_SAFETY_ANALYSIS {
       return running_ == 0;
     });
+    dropped.swap(methods_);
   }
 
   std::size_t CountCalls(const MethodDescriptor* method) {
@@ -260,6 +257,7 @@ MockRpcChannel::MockRpcChannel() : MockRpcChannel(Options()) {}
 MockRpcChannel::MockRpcChannel(const Options& options) {
   Options used{.timeout = options.timeout,
                .stream_timeout = options.stream_timeout,
+               .inherits_context = options.inherits_context,
                .interceptors = options.interceptors,
                .extensions = false};  // Another mock may be one.
   used.interceptors.push_back(interceptor());

@@ -99,7 +99,8 @@ class MockCalls {
 class MockRpcChannel : public MockCalls, public RpcChannel {
  public:
   MockRpcChannel();
-  // Takes the interceptors, which wrap the mock, and the timeouts.
+  // Takes the interceptors, which wrap the mock, the timeouts, and
+  // `inherits_context`.
   explicit MockRpcChannel(const Options& options);
 };
 

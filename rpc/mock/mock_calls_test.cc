@@ -1,5 +1,9 @@
 #include "flare/rpc/mock/mock_calls.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/message.h>
 #include <google/protobuf/stubs/callback.h>
 
 #include <atomic>
@@ -10,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -229,12 +234,44 @@ TEST_F(MockCallsTest, TakesAndGivesRawBytes) {
   controller_.SetRequestRawBytes(
       CreateBufferSlow(MakeNumber(5).SerializeAsString()));
   controller_.SetAcceptResponseRawBytes(true);
-  Streamer_Stub(&mock_).Double(&controller_, nullptr, nullptr, nullptr);
+  const Number ignored = MakeNumber(6);
+  for (const Number* request :
+       {&ignored, static_cast<const Number*>(nullptr)}) {
+    Streamer_Stub(&mock_).Double(&controller_, request, nullptr, nullptr);
+    EXPECT_EQ(controller_.ErrorText(), "");
+    Number response;
+    EXPECT_TRUE(response.ParseFromString(
+        FlattenSlow(controller_.GetResponseRawBytes())));
+    EXPECT_EQ(response.value(), 10);
+  }
+}
+
+// A proxy, for example, reads its types at run time.
+TEST_F(MockCallsTest, TakesMessagesOfAnotherPool) {
+  mock_.Answer(kDouble, MakeNumber(4));
+  google::protobuf::DescriptorPool pool;
+  google::protobuf::FileDescriptorProto file;
+  Number::descriptor()->file()->CopyTo(&file);
+  ASSERT_NE(pool.BuildFile(file), nullptr);
+  google::protobuf::DynamicMessageFactory factory(&pool);
+  const google::protobuf::MethodDescriptor* const method =
+      pool.FindMethodByName(kDouble);
+  const google::protobuf::Message* const prototype =
+      factory.GetPrototype(method->input_type());
+  const std::unique_ptr<google::protobuf::Message> request(prototype->New());
+  const std::unique_ptr<google::protobuf::Message> response(prototype->New());
+  request->ParseFromString(MakeNumber(2).SerializeAsString());
+  mock_.CallMethod(method, &controller_, request.get(), response.get(),
+                   nullptr);
   EXPECT_EQ(controller_.ErrorText(), "");
-  Number response;
-  EXPECT_TRUE(
-      response.ParseFromString(FlattenSlow(controller_.GetResponseRawBytes())));
-  EXPECT_EQ(response.value(), 10);
+  EXPECT_EQ(mock_.Requests<Number>(kDouble)[0].value(), 2);
+  EXPECT_EQ(response->SerializeAsString(), MakeNumber(4).SerializeAsString());
+}
+
+TEST_F(MockCallsTest, RefusesMetadataThatCannotBeSent) {
+  mock_.Answer(kDouble, MakeNumber(4));
+  controller_.AddMetadata("two words", "x");
+  EXPECT_EQ(Double(1).error().code(), STATUS_NOT_SUPPORTED);
 }
 
 // A response that is sent early is the caller's, whatever follows.
@@ -297,6 +334,19 @@ TEST_F(MockCallsTest, ACallEndsWithTheContextInWhichItIsMade) {
   EXPECT_TRUE(gate_.controller()->IsCanceled());
   gate_.Open();
   stopper.join();
+}
+
+TEST_F(MockCallsTest, ChannelsMayIgnoreTheContext) {
+  MockRpcChannel apart({.inherits_context = false});
+  const auto context = fiber::ExecutionContext::Create();
+  context->RequestStop(fiber::StopCause::kCallerGone);
+  for (MockRpcChannel* mock : {&mock_, &apart}) {
+    mock->Answer(kDouble, MakeNumber(4));
+    const Streamer_SyncStub stub(mock);
+    const auto reply =
+        context->Execute([&] { return stub.Double(MakeNumber(2)); });
+    EXPECT_EQ(reply.has_value(), mock == &apart);
+  }
 }
 
 TEST_F(MockCallsTest, MayBeChangedWhileCallsAreMade) {
@@ -379,6 +429,8 @@ TEST(MockTimeTest, TheEndWaitsForFunctions) {
   fiber::testing::ExploreSchedules(kSchedules, [] {
     bool begun = false;
     bool ended = false;
+    auto captured = std::make_shared<int>();
+    const std::weak_ptr<int> in_captures = captured;
     {
       MockRpcChannel mock;
       mock.Answer(kDouble,
@@ -394,6 +446,7 @@ TEST(MockTimeTest, TheEndWaitsForFunctions) {
       EXPECT_FALSE(Streamer_SyncStub(&mock).Double(MakeNumber(1), &controller));
     }
     EXPECT_EQ(ended, begun);
+    EXPECT_TRUE(in_captures.expired());
   });
 }
 
@@ -430,8 +483,6 @@ constexpr std::size_t kPadding = 30 << 10;
 
 void CallAllMethods(const Streamer_SyncStub& stub) {
   RpcClientController controller;
-    auto captured = std::make_shared<int>();
-    const std::weak_ptr<int> in_captures = captured;
   auto counted = stub.Count(MakeNumber(5, kPadding), &controller);
   EXPECT_THAT(ReadAll(&counted), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(counted.error(), StreamError::EndOfStream);
@@ -446,7 +497,6 @@ void CallAllMethods(const Streamer_SyncStub& stub) {
   auto [reader, writer] = stub.Echo();
   Fiber sender([&writer = writer] {
     for (int i = 0; i != 5; ++i) {
-    EXPECT_TRUE(in_captures.expired());
       EXPECT_TRUE(writer.Write(MakeNumber(i, kPadding)));
     }
     writer.Close();
@@ -516,6 +566,28 @@ TEST(MockStreamTest, MessagesAndFailuresAnswerStreams) {
       EXPECT_EQ(ReadAll(&reader).size(), succeeds ? 1u : 0u);
       EXPECT_EQ(reader.status().code(), succeeds ? 0 : 1001);
     }
+  });
+}
+
+TEST(MockStreamTest, FunctionsKnowTheDeadline) {
+  fiber::testing::ExploreSchedules(kSchedules, [] {
+    std::int64_t deadline = 0;
+    MockRpcChannel mock({.stream_timeout = 1h});
+    mock.Answer(kSum, [&](StreamReader<Number>, Number*,
+                          RpcServerController* controller) {
+      deadline = ToSteadyNs(controller->GetTimeout().value());
+    });
+    const std::int64_t begin = NowNs();
+    const Streamer_SyncStub stub(&mock);
+    EXPECT_TRUE(std::get<0>(stub.Sum()).Read());
+    EXPECT_GE(deadline - begin, ToNs(1h));
+    EXPECT_LT(deadline - begin, ToNs(2h));
+
+    RpcClientController late;
+    late.SetTimeout(0s);
+    auto [sum, numbers] = stub.Sum(&late);
+    EXPECT_FALSE(sum.Read());
+    EXPECT_EQ(sum.status().code(), STATUS_TIMEOUT);
   });
 }
 
