@@ -96,11 +96,16 @@ flare::Status HttpClientConnection::AwaitConnected(
 
 Expected<HttpResponse, flare::Status> HttpClientConnection::Exchange(
     Request request, const HttpWaitLimit& limit) {
-  if (Send(&request)) {
-    if (flare::Status status = TakePieces(request, limit); !status.ok()) {
-      Close(status);
-      return status;
+  try {
+    if (Send(&request)) {
+      if (flare::Status status = TakePieces(request, limit); !status.ok()) {
+        Close(status);
+        return status;
+      }
     }
+  } catch (...) {  // By on_body. A text would take memory.
+    Close(flare::Status(ERROR_CANCELLED));
+    throw;
   }
   ScopedLock guard(lock_);
   if (!done_) return failure_;

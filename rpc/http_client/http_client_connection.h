@@ -98,8 +98,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   flare::Status AwaitConnected(const HttpWaitLimit& limit,
                                std::chrono::nanoseconds connect_timeout);
 
-  // Sends a request and gets its response. Blocks. If it fails the connection
-  // is closed, or closing.
+  // Sends a request and gets its response. Blocks. If it fails, or on_body
+  // throws, the connection is closed, or closing.
   Expected<HttpResponse, flare::Status> Exchange(Request request,
                                                  const HttpWaitLimit& limit);
 

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -253,6 +254,32 @@ TEST_F(HttpClientConnections, ArentReusedOnceTheyAreClosing) {
   peer->Send(kOk);
   EXPECT_EQ(CodeOf(std::move(future)), HttpClient::ERROR_CANCELLED);
   auto again = Keep();  // Over a new one, at once.
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+// All of the response has come by then, so the server would let it be kept.
+TEST_F(HttpClientConnections, ArentReusedOnceOnBodyHasThrown) {
+  fiber::Event first;
+  fiber::Event sent;
+  HttpRequestOptions options;
+  options.on_body = [&](auto&, auto&&) -> bool {
+    first.Set();
+    sent.Wait();
+    std::this_thread::sleep_for(50ms);
+    throw std::runtime_error("on purpose");
+  };
+  std::thread asking([&] {
+    EXPECT_THROW(static_cast<void>(client_.Get(url(), options)),
+                 std::runtime_error);
+  });
+  auto peer = server_.Accept();
+  Request(peer.get());
+  peer->Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
+  first.Wait();
+  peer->Send("k");
+  sent.Set();
+  asking.join();
+  auto again = Keep();  // Over a new one.
   EXPECT_TRUE(peer->AtEnd());
 }
 
