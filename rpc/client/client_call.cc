@@ -586,7 +586,11 @@ void ClientCall::SendRequest() {
                                       controller_->last_connection_, Patience(),
                                       controller_->balancing_key(), &choice_);
     if (!connection) {
-      if (UseFailOver(connection.error().code())) continue;
+      if (UseFailOver(connection.error().code())) {
+        // Without a connection nobody else ends it.
+        if (NowNs() >= deadline_ns_) return FailTooLate();
+        if (!IsCancelled()) continue;
+      }
       return FailUnsent(std::move(connection).error());
     }
     connection_ = *connection;
@@ -649,12 +653,14 @@ void ClientCall::FailRefused() {
 
 // Before BeginAttempt(), which looks whether the call has been cancelled.
 void ClientCall::FailUnsent(flare::Status why) {
+  FailAttempt(IsCancelled() ? Outcome::kCancelled : Outcome::kFailed,
+              std::move(why));
+}
+
+bool ClientCall::IsCancelled() const {
   // acquire: the canceller's earlier changes are visible where the outcome is;
   // pairs with the store in StartCancel.
-  const bool cancelled =
-      controller_->cancel_requested_.load(std::memory_order_acquire);
-  FailAttempt(cancelled ? Outcome::kCancelled : Outcome::kFailed,
-              std::move(why));
+  return controller_->cancel_requested_.load(std::memory_order_acquire);
 }
 
 flare::Status ClientCall::Send(Buffer bytes) {

@@ -118,6 +118,7 @@ class ClientCall final : private CancelTarget,
   [[gnu::cold, gnu::noinline]] void FailTooLate();
   [[gnu::cold, gnu::noinline]] void FailRefused();
   [[gnu::cold, gnu::noinline]] void FailUnsent(flare::Status why);
+  [[gnu::cold, gnu::noinline]] bool IsCancelled() const;
   // CancelTarget: of RpcClientController::StartCancel(), which keeps the
   // attempt from being put away meanwhile.
   void Cancel() override;

@@ -198,5 +198,16 @@ TEST_F(ClientWaitTest, AnyServerMayAppear) {
   }
 }
 
+TEST_F(ClientWaitTest, NothingWaitsForAServerThatCantBeVerified) {
+  // No certificate can name an address of a link.
+  RpcChannel channel("tls+flare://[fe80::1%1]:1", {.wait_for_ready = true});
+  ASSERT_TRUE(channel.status().ok()) << channel.status().ToString();
+  TestedCall call;
+  Start(&call, &channel);
+  EXPECT_EQ(call.Await(), STATUS_INVALID_CHANNEL);
+  EXPECT_NE(call.controller.ErrorText().find("server_name"), std::string::npos)
+      << call.controller.ErrorText();
+}
+
 }  // namespace
 }  // namespace flare::rpc::testing

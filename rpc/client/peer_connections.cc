@@ -321,8 +321,9 @@ Expected<ClientConnection*, flare::Status> PeerConnections::MakeConnection(
     transport = tls->NewTransport(
         key_.peer.host, key_.peer.host + ' ' + key_.peer.endpoint.ToString());
     if (transport == nullptr) {
+      // The next attempt wouldn't differ.
       return flare::Status(
-          STATUS_FAIL_TO_CONNECT,
+          STATUS_INVALID_CHANNEL,
           "connect to " + key_.peer.endpoint.ToString() +
               ": TLS: there is no host name to verify (Options::tls "
               "server_name), or no memory");
