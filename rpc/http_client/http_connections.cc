@@ -168,10 +168,12 @@ Expected<std::vector<Endpoint>, flare::Status> HttpConnections::LookUp(
   }
   std::shared_ptr<Lookup> lookup = LookupUnderWay(host.get());
   if (lookup == nullptr) {
+    // First, as there may be no memory for it.
+    auto own = std::make_shared<Lookup>();
     if (!lookups_.try_acquire_until(limit.stop, limit.at)) {
       return limit.Exceeded("waiting for other look-ups to look up " + address);
     }
-    lookup = BeginLookup(host);
+    lookup = BeginLookup(host, std::move(own));
   }
   if (!lookup->done.WaitUntil(limit.stop, limit.at)) {
     return limit.Exceeded("looking up " + address);
@@ -190,18 +192,16 @@ std::shared_ptr<HttpConnections::Lookup> HttpConnections::LookupUnderWay(
 }
 
 std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
-    const std::shared_ptr<Host>& host) {
-  std::shared_ptr<Lookup> lookup;
-  bool begins = false;
+    const std::shared_ptr<Host>& host, std::shared_ptr<Lookup> lookup) {
+  std::shared_ptr<Lookup> other;
   {
     ScopedLock guard(mutex_);
-    begins = host->lookup == nullptr;
-    if (begins) host->lookup = std::make_shared<Lookup>();
-    lookup = host->lookup;
+    other = host->lookup;
+    if (other == nullptr) host->lookup = lookup;
   }
-  if (!begins) {
+  if (other != nullptr) {
     lookups_.release();
-    return lookup;
+    return other;
   }
   // It can't be ended, so it isn't part of a call. Requests that wait for it
   // hold this object; without any, kept connections close before it ends.
@@ -213,8 +213,7 @@ std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
   };
   try {
     fiber::Spawn(look);
-  } catch (const std::bad_alloc&) {
-    lookup->found = flare::Status(ENOMEM, "no memory to look it up");
+  } catch (const std::bad_alloc&) {  // `found` says so.
     EndLookup(host, lookup.get());
   }
   return lookup;
@@ -262,6 +261,19 @@ Expected<HttpConnections::Connection, flare::Status> HttpConnections::ConnectTo(
   }
   const Connection connection =
       HttpClientConnection::Make(peer, std::move(transport), weak_from_this());
+  try {
+    flare::Status status = Establish(connection, host, limit);
+    if (!status.ok()) return status;
+    return connection;
+  } catch (...) {  // Without memory. A text would take some.
+    connection->Close(flare::Status(ERROR_CANCELLED));
+    throw;
+  }
+}
+
+flare::Status HttpConnections::Establish(const Connection& connection,
+                                         const std::shared_ptr<Host>& host,
+                                         const HttpWaitLimit& limit) {
   bool counted = false;
   IfClientSideIsOpen([&] {
     ScopedLock guard(mutex_);
@@ -273,10 +285,7 @@ Expected<HttpConnections::Connection, flare::Status> HttpConnections::ConnectTo(
     return ShutDownError();
   }
   connection->Start();
-  flare::Status connected =
-      connection->AwaitConnected(limit, options_.connect_timeout);
-  if (!connected.ok()) return connected;
-  return connection;
+  return connection->AwaitConnected(limit, options_.connect_timeout);
 }
 
 Expected<HttpConnections::TlsContext, flare::Status> HttpConnections::Tls() {

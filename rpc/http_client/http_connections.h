@@ -8,6 +8,7 @@
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
 #define FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
 
+#include <cerrno>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -108,7 +109,7 @@ class HttpConnections final
     fiber::Event done;
     // Once it is done.
     Expected<std::vector<Endpoint>, flare::Status> found{
-        std::vector<Endpoint>()};
+        flare::Status(ENOMEM, "no memory to look it up")};
   };
 
   // Lives as long as it has a lease, a connection or a look-up.
@@ -145,15 +146,19 @@ class HttpConnections final
   Expected<std::vector<Endpoint>, flare::Status> LookUp(
       const std::shared_ptr<Host>& host, const HttpWaitLimit& limit);
   std::shared_ptr<Lookup> LookupUnderWay(Host* host);
-  // For one that has a place of lookups_; returns another one's if that has
-  // begun.
-  std::shared_ptr<Lookup> BeginLookup(const std::shared_ptr<Host>& host);
+  // Begins `lookup`, for one that has a place of lookups_; returns another one
+  // if that has begun.
+  std::shared_ptr<Lookup> BeginLookup(const std::shared_ptr<Host>& host,
+                                      std::shared_ptr<Lookup> lookup);
   void EndLookup(std::shared_ptr<Host> host, Lookup* lookup);
   Expected<Connection, flare::Status> Connect(const std::shared_ptr<Host>& host,
                                               const HttpWaitLimit& limit);
   Expected<Connection, flare::Status> ConnectTo(
       const Endpoint& peer, const std::shared_ptr<Host>& host,
       const HttpWaitLimit& limit);
+  flare::Status Establish(const Connection& connection,
+                          const std::shared_ptr<Host>& host,
+                          const HttpWaitLimit& limit);
   Expected<TlsContext, flare::Status> Tls();
   // At the end of a request.
   void Keep(Host* host, const Connection& connection);

@@ -90,13 +90,19 @@ void BackgroundResolution::RefreshIfDue() {
     return;
   }
   if (!RefreshGate::Instance()->Enter()) return;
-  fiber::Spawn([self = shared_from_this()] {
+  const auto refresh = [self = shared_from_this()] {
     {
       std::unique_lock refreshing(self->refresh_mutex_, std::try_to_lock);
       if (refreshing.owns_lock()) self->Refresh();
     }
     RefreshGate::Instance()->Leave();
-  });
+  };
+  try {
+    fiber::Spawn(refresh);
+  } catch (...) {  // Without memory.
+    RefreshGate::Instance()->Leave();
+    throw;
+  }
 }
 
 }  // namespace flare::rpc
