@@ -96,13 +96,6 @@ bool IsFinal(int code, const ProtocolTraits& traits) {
 constexpr std::int64_t kMinWaitSliceNs = 5'000'000;
 constexpr std::int64_t kMaxWaitSliceNs = 80'000'000;
 
-io::WriteResult SendOn(ClientConnection* connection, Buffer* bytes) {
-  if (connection->OutputIsFull()) [[unlikely]] {
-    return io::WriteResult::kOverLimit;
-  }
-  return connection->Send(std::move(*bytes));
-}
-
 // Milliseconds until the deadline, as sent to the server: the time left now,
 // instead of the controller's. Rounded up, for 0 means no limit.
 std::uint32_t WireTimeout(std::int64_t deadline_ns, std::int64_t now_ns) {
@@ -610,7 +603,9 @@ void ClientCall::SendRequest() {
   if (!controller_->BeginAttempt(this)) {
     return FailAttempt(Outcome::kCancelled, {});
   }
-  flare::Status status = WriteRequest(now);
+  // First: protocols with a session queue their requests themselves.
+  flare::Status status =
+      connection_->OutputIsFull() ? WriteWithRoom() : WriteRequest(now);
   if (!status.ok()) return FailAttempt(Outcome::kFailed, std::move(status));
   if (one_way_) [[unlikely]]
     connection_->EndOneWay(id_);
@@ -663,24 +658,15 @@ bool ClientCall::IsCancelled() const {
   return controller_->cancel_requested_.load(std::memory_order_acquire);
 }
 
-flare::Status ClientCall::Send(Buffer bytes) {
-  if (SendOn(connection_, &bytes) == io::WriteResult::kOverLimit) [[unlikely]] {
-    return SendWithRoom(std::move(bytes));  // Nothing was taken.
-  }
-  return {};  // Queued; or closed, and the closing ends the call.
-}
-
-// Sends the bytes that Send() couldn't, as too much output is waiting: callers
-// that block wait, others fail.
-flare::Status ClientCall::SendWithRoom(Buffer bytes) {
-  controller_->sent_ns_ = 0;
-  // Only callers that block anyway can wait until the server takes more.
+// WriteRequest() while too much output is waiting: callers that block wait
+// until the server takes more, others fail.
+flare::Status ClientCall::WriteWithRoom() {
   if (done_ != nullptr) {
     return flare::Status(
         STATUS_OVERLOADED,
         "too many bytes wait to be sent to " + connection_->peer().ToString());
   }
-  for (;;) {
+  do {
     switch (WaitForRoom()) {
       case WaitEnd::kRoom:
         break;
@@ -689,12 +675,8 @@ flare::Status ClientCall::SendWithRoom(Buffer bytes) {
       case WaitEnd::kTimedOut:
         return TimeoutStatus();
     }
-    const std::int64_t now = NowNs();
-    if (SendOn(connection_, &bytes) != io::WriteResult::kOverLimit) {
-      controller_->sent_ns_ = now;
-      return {};  // As in Send.
-    }
-  }
+  } while (connection_->OutputIsFull());
+  return WriteRequest(NowNs());
 }
 
 // A completer can't end the waiting, so it is interrupted to look for one.
@@ -833,7 +815,9 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
     return status;
   }
   controller_->sent_ns_ = now_ns;
-  return Send(builder.DestructiveGet());
+  // Queued; or closed, and the closing ends the call.
+  static_cast<void>(connection_->Send(builder.DestructiveGet()));
+  return {};
 }
 
 // The server takes no further calls on this connection, and of this one it

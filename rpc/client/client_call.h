@@ -109,8 +109,7 @@ class ClientCall final : private CancelTarget,
   std::int64_t Patience() const;
   void SendRequest();
   flare::Status WriteRequest(std::int64_t now_ns);
-  flare::Status Send(Buffer bytes);
-  [[gnu::cold, gnu::noinline]] flare::Status SendWithRoom(Buffer bytes);
+  [[gnu::cold, gnu::noinline]] flare::Status WriteWithRoom();
   WaitEnd WaitForRoom();
   // Ends the attempt unless something else has done so.
   [[gnu::cold, gnu::noinline]] void FailAttempt(Outcome outcome,

@@ -1,12 +1,14 @@
 // Calls over gRPC, by both of our sides: the differences to other protocols.
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
@@ -156,6 +158,53 @@ TEST_F(ClientGrpcTest, AConnectionEndsWithResetsThatWerePutOff) {
   const auto began = std::chrono::steady_clock::now();
   peer->ReadAll();
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+}
+
+// The session queues requests itself; a retry of a refused one would run twice.
+TEST_F(ClientGrpcTest, CallsThatAreRefusedForTooMuchOutputArentSent) {
+  // SETTINGS, WINDOW_UPDATE, PING.
+  static constexpr std::string_view kLargeWindows{
+      "\0\0\6\4\0\0\0\0\0\0\4\x7f\xff\xff\xff"
+      "\0\0\4\x8\0\0\0\0\0\x7f\xff\0\0"
+      "\0\0\x8\6\0\0\0\0\0eight123",
+      45};
+  static constexpr std::string_view kPing{"\0\0\x8\6\0\0\0\0\0eight456", 17};
+  static constexpr std::string_view kPong{"\0\0\x8\6\1\0\0\0\0eight123", 17};
+  RawServer raw;
+  RpcChannel::Options options;
+  options.max_connections_per_server = 1;
+  RpcChannel channel("grpc://" + raw.endpoint().ToString(), options);
+  TestedCall first;
+  first.Start(&channel);
+  const auto peer = raw.Accept();
+  peer->Send(kLargeWindows);
+  peer->ReadUntil(kPong);
+  const Buffer large = CreateBufferSlow(std::string(4 << 20, 'x'));
+  std::vector<std::unique_ptr<TestedCall>> calls;
+  do {
+    calls.push_back(std::make_unique<TestedCall>());
+    calls.back()->controller.SetTimeout(std::chrono::seconds(60));
+    calls.back()->controller.SetRequestRawBytes(large);
+    calls.back()->Start(&channel);
+  } while (!calls.back()->HasEnded() && calls.size() < 40);
+  peer->Send(kPing);
+  std::size_t sent = 0;
+  for (;;) {
+    const std::string head = peer->ReadExactly(9);
+    ASSERT_EQ(head.size(), 9u);
+    const auto byte = [&](int i) {
+      return static_cast<unsigned char>(head[i]);
+    };
+    peer->ReadExactly(byte(0) << 16 | byte(1) << 8 | byte(2));
+    if (byte(3) == 6) break;  // PING.
+    sent += byte(3) == 1;     // HEADERS.
+  }
+  peer->Close();
+  std::size_t refused = 0;
+  for (auto& call : calls) refused += call->Await() == STATUS_OVERLOADED;
+  EXPECT_GT(refused, 0u);
+  EXPECT_EQ(sent + refused, calls.size());
+  first.Await();
 }
 
 TEST_F(ClientGrpcTest, TheServerHearsOfACancelledCall) {
