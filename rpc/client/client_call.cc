@@ -661,6 +661,7 @@ bool ClientCall::IsCancelled() const {
 // WriteRequest() while too much output is waiting: callers that block wait
 // until the server takes more, others fail.
 flare::Status ClientCall::WriteWithRoom() {
+  controller_->sent_ns_ = 0;  // An earlier attempt's.
   if (done_ != nullptr) {
     return flare::Status(
         STATUS_OVERLOADED,
