@@ -395,6 +395,53 @@ TEST_F(WebHttp2Test, PartsOfMessagesAreInTheBudget) {
   EXPECT_EQ(server_->statistics().buffered_bytes, 0u);
 }
 
+class StoppedHttp2Test : public WebHttp2Test {
+ protected:
+  Server::Options server_options() override {
+    Server::Options options = WebHttp2Test::server_options();
+    options.drain_timeout = drain_timeout_;
+    return options;
+  }
+
+  // Stops the server while a request of Double, whose first bytes have come,
+  // is on its way, and the client knows of the stop.
+  void StopWithin(std::string_view first) {
+    stream_ = client_->Begin("POST", kPath + "Double"s, first,
+                             {{"content-type", "application/grpc"}});
+    ExpectAnswers();
+    server_->Stop();
+    client_->Await([this] { return client_->has_goaway(); });
+  }
+
+  std::chrono::milliseconds drain_timeout_{10'000};
+  Http2ClientStream* stream_ = nullptr;
+};
+
+TEST_F(StoppedHttp2Test, ARequestThatHasBegunIsServed) {
+  const std::string request = Frame(0, "\x08\x04");
+  StopWithin(request.substr(0, 6));
+  client_->End(stream_, request.substr(6));
+  client_->AwaitEnd(stream_);
+  EXPECT_EQ(stream_->data, Frame(0, "\x08\x08"));
+  client_->Close();
+  EXPECT_EQ(server_->Join(), 0u);
+}
+
+class SoonStoppedHttp2Test : public StoppedHttp2Test {
+ protected:
+  SoonStoppedHttp2Test() { drain_timeout_ = std::chrono::milliseconds(400); }
+};
+
+// Its rest doesn't come in time.
+TEST_F(SoonStoppedHttp2Test, ARequestThatHasBegunMayBeRepeated) {
+  StopWithin(Frame(0, "\x08\x04").substr(0, 6));
+  client_->AwaitEnd(stream_);
+  EXPECT_TRUE(stream_->closed);
+  EXPECT_EQ(stream_->error, Http2Error::kRefusedStream);
+  client_->Close();
+  EXPECT_EQ(server_->Join(), 0u);
+}
+
 class StalledHttp2Test : public WebHttp2Test {
  protected:
   Server::Options server_options() override {

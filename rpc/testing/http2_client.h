@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -70,6 +71,14 @@ class Http2Client final : private Http2Handler {
     return stream;
   }
 
+  // The last of the body.
+  void End(Http2ClientStream* stream, std::string_view body) {
+    session_.SendData(stream, CreateBufferSlow(body), /*end=*/true);
+  }
+
+  // The server takes no further streams.
+  bool has_goaway() const { return has_goaway_; }
+
   // Reads until that is so.
   void Await(const std::function<bool()>& condition) {
     ASSERT_TRUE(TryAwait(condition)) << "the connection has ended";
@@ -85,7 +94,7 @@ class Http2Client final : private Http2Handler {
       const ssize_t n = read(raw_.fd(), bytes, sizeof(bytes));
       if (n <= 0) return false;
       const std::string_view got(bytes, static_cast<std::size_t>(n));
-      if (!session_.Receive(CreateBufferSlow(got))) return false;
+      if (!session_.Receive(CreateBufferSlow(got))) return condition();
     }
   }
   void AwaitEnd(Http2ClientStream* stream) {
@@ -134,8 +143,12 @@ class Http2Client final : private Http2Handler {
     static_cast<Http2ClientStream*>(base)->closed = true;
     static_cast<Http2ClientStream*>(base)->error = error;
   }
+  void OnGoAway(std::int32_t, Http2Error, std::string_view) override {
+    has_goaway_ = true;
+  }
 
   RawClient raw_;
+  bool has_goaway_ = false;
   std::vector<std::unique_ptr<Http2ClientStream>> streams_;
   Http2Session session_;
 };
