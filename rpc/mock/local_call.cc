@@ -60,7 +60,7 @@ std::int64_t DeadlineOf(const ClientInterceptedCall& call,
                                   now_ns, ToNs(call.default_timeout()))));
 }
 
-flare::Status TooLate() {
+flare::Status DeadlineHasPassed() {
   return flare::Status(STATUS_TIMEOUT,
                        "the deadline had passed before the call was made");
 }
@@ -139,7 +139,7 @@ void LocalCall::MakeUnary(Arguments* arguments) {
   const std::int64_t now = NowNs();
   const std::int64_t deadline =
       DeadlineOf(*arguments->call, outcome, now, &context);
-  if (deadline <= now) return Refuse(arguments, &outcome, TooLate());
+  if (deadline <= now) return Refuse(arguments, &outcome, DeadlineHasPassed());
   flare::Status fit = CheckRequest(*arguments->request);
   if (fit.ok()) fit = outcome.CheckMetadata();
   if (!fit.ok()) return Refuse(arguments, &outcome, fit);
@@ -187,7 +187,7 @@ void LocalCall::MakeStreaming(Arguments* arguments) {
   const std::int64_t now = NowNs();
   const std::int64_t deadline =
       DeadlineOf(*arguments->call, outcome, now, &context);
-  if (deadline <= now) return Refuse(arguments, &outcome, TooLate());
+  if (deadline <= now) return Refuse(arguments, &outcome, DeadlineHasPassed());
   const auto call = MakeRefCounted<LocalCall>(arguments, deadline);
   LocalPipe pipe = MakeLocalPipe();
   RefPtr<CallStream> stream = CallStream::Create({.is_server = true});
