@@ -120,15 +120,18 @@ TEST_F(ClientUnprocessedTest, UnaryCallsOfCallersThatWait) {
             server_->endpoint().ToString(),
         {.max_connections_per_server = 1, .pool = ConnectionPool::Create()}));
     Streamer_SyncStub both(&channel);
-    const auto call = [&both](std::int64_t value) {
-      RpcClientController controller;
+    fiber::Event other_ended;
+    const auto call = [&](std::int64_t value) {
       const auto doubled = both.Double(MakeNumber(value, kPadding));
+      other_ended.Set();
       ASSERT_TRUE(doubled) << doubled.error().ToString();
       EXPECT_EQ(doubled->value(), 2 * value);
     };
     Fiber first([&] { call(21); });
     Fiber second([&] { call(22); });
     const auto peer = Await(kPaddingText);
+    // A server to which a connection is only being made isn't preferred.
+    other_ended.Wait();
     peer->Send(end);
     first.join();
     second.join();
