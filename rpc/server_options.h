@@ -140,7 +140,9 @@ struct ServerOptions {
   // one, again and again. Else the calls that came before are answered, and
   // the connection is closed. Time in which the server doesn't read because
   // of a limit above doesn't count; time in which the whole process is
-  // stopped does. Looked for at the same interval. 0: never.
+  // stopped does. Looked for at the same interval. 0: never. Also how long a
+  // method that answers one message by a stream waits for all of that message;
+  // then the call fails with STATUS_TIMEOUT, and its connection goes on.
   std::chrono::nanoseconds message_timeout =
       rpc::ServerDefaultsFromFlags().message_timeout;
   // How long a peer may take no replies while a call waits for room to answer

@@ -135,14 +135,16 @@ void HttpConnections::Keep(Host* host, const Connection& connection) {
     // From BeginIdle() on OnGone() is to come, and waits for mutex_.
     if (kept_count_ < options_.max_idle_connections &&
         connection->BeginIdle(until_ns)) {
-      host->kept.push_back(connection);
-      ++kept_count_;
-      kept = true;
+      try {
+        host->kept.push_back(connection);
+        ++kept_count_;
+        kept = true;
+      } catch (const std::bad_alloc&) {  // Then it isn't kept.
+      }
     }
   }
-  if (!kept) {
-    connection->Close(flare::Status(ERROR_CONNECTION, "it isn't kept"));
-  }
+  // Without a text, for which there may be no memory.
+  if (!kept) connection->Close(flare::Status(ERROR_CONNECTION));
 }
 
 void HttpConnections::OnGone(HttpClientConnection* connection) {
@@ -206,7 +208,10 @@ std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
   // It can't be ended, so it isn't part of a call. Requests that wait for it
   // hold this object; without any, kept connections close before it ends.
   const auto look = [all = weak_from_this(), host, lookup]() mutable {
-    lookup->found = LookUpHost(host->origin.address);
+    try {
+      lookup->found = LookUpHost(host->origin.address);
+    } catch (const std::bad_alloc&) {  // As below.
+    }
     if (const auto self = all.lock()) {
       self->EndLookup(std::move(host), lookup.get());
     }

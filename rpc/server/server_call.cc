@@ -492,6 +492,7 @@ flare::Status ServerCall::ParseMuch(PayloadFormat format, Buffer* body,
 
 void ServerCall::FailParsing(const flare::Status& why) {
   if (why.code() == OverloadedCode()) return Fail(why, Failure::kOverloaded);
+  if (why.code() == STATUS_TIMEOUT) return Fail(why, Failure::kOther);
   Fail(why, Failure::kMalformed, FailureDetail::kUnreadRequest);
 }
 

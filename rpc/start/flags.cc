@@ -89,7 +89,8 @@ DEFINE_int32(flare_rpc_server_message_timeout, 60,
              "Seconds after its first byte, the first time after the "
              "connection was accepted, in which a message must arrive, or 64 "
              "KiB more of a larger one; else the server closes the "
-             "connection, having answered earlier calls. 0: no limit.");
+             "connection, having answered earlier calls. A method that answers "
+             "one message by a stream waits as long for it. 0: no limit.");
 DEFINE_string(flare_rpc_server_protocol_buffers_max_ongoing_requests_per_method,
               "",
               "Limits of calls at a time for single methods: "
