@@ -176,6 +176,8 @@ class Http2Session {
   static constexpr std::size_t kMaxFrameSize = 16384;
   // Heads of requests that a server knows again.
   static constexpr std::size_t kKnownHeads = 4;
+  // See NoteMessageFrame().
+  static constexpr int kMaxFreeControlFrames = 1 << 15;
 
   struct Options {
     // The limit of the peer's streams that are open at a time.
@@ -423,9 +425,12 @@ class Http2Session {
     return receive_time_ns_;
   }
   // Frames of messages, which ask for updates of windows, and for answers to
-  // pings.
+  // pings. Some clients answer each by an update of the stream's window and one
+  // of the connection's, and thousands of frames with small messages may be
+  // under way to a client that is slow to read.
   void NoteMessageFrame() {
-    free_control_frames_ = std::min(free_control_frames_ + 4, 1000);
+    free_control_frames_ =
+        std::min(free_control_frames_ + 4, kMaxFreeControlFrames);
   }
 
   const Role role_;

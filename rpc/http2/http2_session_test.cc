@@ -512,6 +512,31 @@ TEST_F(Http2SessionTest, AWindowOfDataMayBeOnItsWayWhenAStreamEnds) {
   EXPECT_NE(server.error().find("too many frames"), std::string::npos);
 }
 
+// A client that is slow to read has thousands of small frames to acknowledge at
+// once, each by an update of both windows.
+TEST_F(Http2SessionTest, FramesOfDataMayBeAcknowledgedTogether) {
+  constexpr int kFrames = 3000;
+  TestStream stream;
+  Open(&stream, /*end=*/true);
+  Http2Stream* const reply = at_server.streams[0].get();
+  server.SendHeaders(reply, {{":status", "200"}}, /*end=*/false);
+  const std::string one("\0\0\0\1", 4);
+  const std::string both = Frame(Http2FrameType::kWindowUpdate, 1, one) +
+                           Frame(Http2FrameType::kWindowUpdate, 0, one);
+  std::string updates;
+  for (int i = 0; i != kFrames; ++i) {
+    server.SendData(reply, CreateBufferSlow("d"));
+    static_cast<void>(server.Flush());
+    updates += both;
+  }
+  EXPECT_TRUE(ServerTakes(updates)) << server.error();
+  // More of the kind are a flood.
+  bool fine = true;
+  for (int i = 0; i != 3 && fine; ++i) fine = ServerTakes(updates);
+  EXPECT_FALSE(fine);
+  EXPECT_NE(server.error().find("too many frames"), std::string::npos);
+}
+
 TEST_F(Http2SessionTest, FramesThatBringNothingAreCounted) {
   for (const std::string& frame :
        {Frame(Http2FrameType::kData, 1, std::string(1, '\0'), kHttp2Padded),
