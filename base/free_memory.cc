@@ -6,14 +6,8 @@
 
 #include <cstdio>
 
+#include "flare/base/jemalloc.h"
 #include "flare/base/malloc_arena.h"
-
-// jemalloc's control interface; null in programs without jemalloc.
-extern "C" {
-[[gnu::weak]] int mallctl(const char* name, void* old_value,
-                          std::size_t* old_size, void* new_value,
-                          std::size_t new_size);
-}
 
 namespace flare {
 namespace {

@@ -11,12 +11,7 @@
 #include <string_view>
 #include <utility>
 
-// jemalloc's control interface; null in programs without jemalloc.
-extern "C" {
-[[gnu::weak]] int mallctl(const char* name, void* old_value,
-                          std::size_t* old_size, void* new_value,
-                          std::size_t new_size);
-}
+#include "flare/base/jemalloc.h"
 
 namespace flare {
 namespace {

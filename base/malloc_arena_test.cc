@@ -6,13 +6,8 @@
 #include <memory>
 #include <thread>
 
+#include "flare/base/jemalloc.h"
 #include "gtest/gtest.h"
-
-extern "C" {
-[[gnu::weak]] int mallctl(const char* name, void* old_value,
-                          std::size_t* old_size, void* new_value,
-                          std::size_t new_size);
-}
 
 namespace flare {
 namespace {
