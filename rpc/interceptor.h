@@ -230,9 +230,9 @@ class ClientInterceptedCall {
   }
   const MessageObserver& observer() const { return observer_; }
 
-  // For code that stands in for servers (mock/mock_calls.h): next.Run() makes a
-  // streaming call on `wire`, and uses no server. To be called before it. Has
-  // no effect for other calls.
+  // For code that answers in place of servers (mock/mock_calls.h): next.Run()
+  // makes a streaming call on `wire`, and uses no server. To be called before
+  // it. Has no effect for other calls.
   void UseWire(std::unique_ptr<rpc::StreamWire> wire) {
     wire_ = std::move(wire);
   }

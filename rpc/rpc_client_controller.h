@@ -305,7 +305,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   std::chrono::steady_clock::time_point GetTimestampReceived() const;
   std::chrono::steady_clock::time_point GetTimestampParsed() const;
 
-  // Makes this a failed call; for code that stands in for a stub.
+  // Makes this a failed call; for code in place of a stub.
   void SetFailed(const std::string& reason) override;
   void SetFailed(int code, std::string reason);
 

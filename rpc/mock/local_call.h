@@ -1,5 +1,5 @@
 // A call of a channel that code of this process serves, without a server and a
-// connection: for an interceptor that stands in for servers.
+// connection: for an interceptor that answers in place of servers.
 //
 // Rules in local_call.cc.
 #ifndef FLARE_RPC_MOCK_LOCAL_CALL_H_

@@ -23,7 +23,7 @@
 // STATUS_METHOD_NOT_FOUND and "no answer was set for example.Echo.Get", which
 // is logged, too. docs/testing.md has an example.
 //
-// A mock stands in for the whole call: there are no attempts, so no retries and
+// A mock replaces the whole call: there are no attempts, so no retries and
 // policies, and no wire format, compression and credentials. Tests of those
 // need a server.
 #ifndef FLARE_RPC_MOCK_MOCK_CALLS_H_
