@@ -155,6 +155,9 @@ TEST_F(ClientConnectTest, EstablishedConnectionsArePreferred) {
   Start(&opens_first, &channel);
   const auto set = SetOf(server.endpoint());
   ASSERT_TRUE(Eventually([&] { return set->Promising(); }));
+  // The server's kernel may learn later than the client that it has a visitor;
+  // till then it answers a second one, too.
+  ASSERT_TRUE(Eventually([&] { return server.HasVisitor(); }));
   TestedCall opens_second;
   Start(&opens_second, &channel);
   // Compares opened ones with all that exist: on a busy machine it has failed

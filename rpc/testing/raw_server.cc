@@ -9,12 +9,14 @@
 #include <cstring>
 #include <utility>
 
+#include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/wire/flare_protocol.h"
 #include "gtest/gtest.h"
 #include "rpc/testing/test_service.pb.h"
 
 namespace flare::rpc::testing {
+using fiber::testing::Eventually;
 namespace {
 
 constexpr int kClientPatienceMs = 20'000;
@@ -200,6 +202,8 @@ SilentAddress::SilentAddress()
   EXPECT_EQ(
       connect(first_.get(), reinterpret_cast<sockaddr*>(&address), length), 0)
       << strerror(errno);
+  // Before, the kernel would answer the next one, too.
+  EXPECT_TRUE(Eventually([&] { return server_.HasVisitor(); }));
 }
 
 }  // namespace flare::rpc::testing

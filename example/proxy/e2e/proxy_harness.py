@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import resource
+import select
 import shutil
 import socket
 import struct
@@ -155,6 +156,8 @@ class SilentAddress:
       with contextlib.suppress(BlockingIOError):
         filler.connect(self.listener.getsockname())
       self.fillers.append(filler)
+    # Before, the kernel would answer the next one, too.
+    select.select([self.listener], [], [], 30)
 
   def close(self):
     for filler in self.fillers:
