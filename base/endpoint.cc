@@ -42,6 +42,16 @@ std::optional<std::uint32_t> ParseScope(std::string_view zone) {
   return index;
 }
 
+// Zeroes the bits of an address behind the first `count`.
+template <std::size_t N>
+void KeepFirstBits(unsigned count, std::uint8_t (&address)[N]) {
+  for (std::uint8_t& byte : address) {
+    const unsigned kept = std::min(count, 8u);
+    byte = static_cast<std::uint8_t>(byte & (0xff00u >> kept));
+    count -= kept;
+  }
+}
+
 }  // namespace
 
 Endpoint EndpointFromIpv4(std::string_view ip, std::uint16_t port) {
@@ -217,6 +227,30 @@ std::string Endpoint::host() const {
 std::string_view Endpoint::path() const {
   const auto* unix_address = std::get_if<Unix>(&address_);
   return unix_address != nullptr ? unix_address->path : std::string_view();
+}
+
+Endpoint Endpoint::Network(unsigned ipv4_bits, unsigned ipv6_bits) const {
+  if (const auto* inet = std::get_if<Inet>(&address_)) {
+    Endpoint network;
+    Inet& masked = network.address_.emplace<Inet>(*inet);
+    masked.port = 0;
+    KeepFirstBits(ipv4_bits, masked.address);
+    return network;
+  }
+  const auto* inet6 = std::get_if<Inet6>(&address_);
+  if (inet6 == nullptr) return *this;
+  Endpoint network;
+  if (IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(inet6->address))) {
+    Inet& mapped = network.address_.emplace<Inet>();
+    std::memcpy(mapped.address, inet6->address + 12, sizeof(mapped.address));
+    mapped.port = 0;
+    KeepFirstBits(ipv4_bits, mapped.address);
+    return network;
+  }
+  Inet6& masked = network.address_.emplace<Inet6>(*inet6);
+  masked.port = 0;
+  KeepFirstBits(ipv6_bits, masked.address);
+  return network;
 }
 
 bool Endpoint::IsLoopback() const {

@@ -54,6 +54,12 @@ class Endpoint {
   // namespace.
   std::string_view path() const;
 
+  // The network that the address is in, as an endpoint: the first bits of the
+  // address (0 to 32 of IPv4, 0 to 128 of IPv6), zeros behind them, and port 0.
+  // An IPv4 address in the form of IPv6 (::ffff:1.2.3.4) counts as IPv4.
+  // Others, such as Unix, stay as they are.
+  Endpoint Network(unsigned ipv4_bits, unsigned ipv6_bits) const;
+
   // 127.0.0.0/8, ::1 or Unix.
   bool IsLoopback() const;
 

@@ -211,6 +211,27 @@ TEST(Endpoint, IsLoopback) {
   EXPECT_FALSE(Endpoint().IsLoopback());
 }
 
+TEST(Endpoint, Network) {
+  const auto network = [](const char* address, unsigned ipv4, unsigned ipv6) {
+    return MustParseEndpoint(address).Network(ipv4, ipv6).ToString();
+  };
+  EXPECT_EQ(network("1.2.3.255:80", 32, 64), "1.2.3.255:0");
+  EXPECT_EQ(network("1.2.3.255:80", 25, 64), "1.2.3.128:0");
+  EXPECT_EQ(network("1.2.3.255:80", 8, 64), "1.0.0.0:0");
+  EXPECT_EQ(network("1.2.3.255:80", 0, 64), "0.0.0.0:0");
+  EXPECT_EQ(network("[2001:db8:1:2:3:4:5:6]:80", 32, 64), "[2001:db8:1:2::]:0");
+  EXPECT_EQ(network("[2001:db8:1:2ff:3:4:5:6]:80", 32, 57),
+            "[2001:db8:1:280::]:0");
+  EXPECT_EQ(network("[2001:db8::6]:80", 32, 128), "[2001:db8::6]:0");
+  EXPECT_EQ(network("[2001:db8::6]:80", 32, 0), "[::]:0");
+  EXPECT_EQ(network("[fe80::1%2]:80", 32, 64), "[fe80::%2]:0");
+  // A listener of both families shows callers over IPv4 like this.
+  EXPECT_EQ(network("[::ffff:1.2.3.4]:80", 32, 64), "1.2.3.4:0");
+  EXPECT_EQ(network("[::ffff:1.2.3.4]:80", 24, 64), "1.2.3.0:0");
+  EXPECT_EQ(network("unix:/run/x", 0, 0), "unix:/run/x");
+  EXPECT_TRUE(Endpoint().Network(0, 0).empty());
+}
+
 TEST(Endpoint, EqualityAndHash) {
   std::unordered_set<Endpoint> set;
   for (const char* text : {"1.2.3.4:5", "1.2.3.4:6", "1.2.3.5:5", "[::1]:5",

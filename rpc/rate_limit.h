@@ -16,7 +16,7 @@ struct RateLimit {
     kMethod,    // Those of one method, or of one path of HTTP.
     kCaller,    // Those of one caller: by RpcServerController::caller(), else
                 // by its verified certificate, else by its address.
-    kAddress,   // Those from one address, whatever the port.
+    kAddress,   // Those from one address, or network, whatever the port.
     kMetadata,  // Those with the same value of an entry of metadata, or of a
                 // field of HTTP; calls without it share one.
   };
@@ -35,11 +35,18 @@ struct RateLimit {
   // Calls at once after a pause: at least 1, at most those of a day. 0: the
   // calls of a second, but at least one.
   double burst = 0;
+  // Callers that are told apart by address are so by the first bits of it, 0 to
+  // 32 and 0 to 128. An IPv4 address in the form of IPv6 is one of IPv4. A home
+  // or a host usually has all IPv6 addresses with the same 64 bits.
+  unsigned ipv4_prefix = 32;
+  unsigned ipv6_prefix = 64;
   // Refuses nothing, but counts the calls that it would refuse.
   bool only_count = false;
   // Callers (or methods) that are told apart: 1 to 1,000,000. Each takes 16
   // bytes. Further ones share a bucket until others have paused.
   std::size_t max_callers = 10'000;
+
+  bool operator==(const RateLimit&) const = default;
 };
 
 }  // namespace flare

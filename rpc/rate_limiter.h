@@ -16,6 +16,7 @@
 #ifndef FLARE_RPC_RATE_LIMITER_H_
 #define FLARE_RPC_RATE_LIMITER_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,8 @@
 #include <vector>
 
 #include "flare/base/expected.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rate_limit.h"
 
@@ -30,8 +33,13 @@ namespace flare {
 
 struct RateLimiterOptions {
   std::vector<RateLimit> limits = {};
-  // A file of further limits, read once.
+  // A file of further limits. Read again after it has changed: limits that are
+  // the same as before keep their tokens, others begin with all of theirs. If
+  // the new version has a mistake all limits stay as they were, and the log
+  // names the mistake and its place.
   std::string limits_file = "";
+  // Between two looks at the file, which calls cause. 0: it isn't read again.
+  std::chrono::nanoseconds reload_interval = std::chrono::seconds(1);
 };
 
 // A call needs a token of each limit that is for it. Without one it isn't run
@@ -39,10 +47,13 @@ struct RateLimiterOptions {
 // HTTP 503, of an HTTP handler 429. `retry-after` says after how many seconds
 // there will be a token; for gRPC `grpc-retry-pushback-ms` does.
 //
-// Thread-safe, without a lock: a compare-exchange for each limit. Neither
-// blocks nor allocates, except to refuse. May be used by several servers, which
-// then share its buckets.
-class RateLimiter final : public ServerInterceptor {
+// Thread-safe. A call costs a compare-exchange for each limit, and with a file
+// that is read again a spinlock for the copy of a pointer. Nothing allocates,
+// except to refuse; only a call that looks at the file blocks its fiber
+// (io/reload_gate.h). May be used by several servers, which then share its
+// buckets.
+class RateLimiter final : public ServerInterceptor,
+                          public std::enable_shared_from_this<RateLimiter> {
  public:
   static constexpr std::size_t kMaxLimits = 32;
 
@@ -56,13 +67,22 @@ class RateLimiter final : public ServerInterceptor {
   void Intercept(InterceptedCall& call, ServerNext& next) override;
 
  private:
+  class Admission;
+  class File;
   class Limit;
+  using Limits = std::vector<std::shared_ptr<Limit>>;
 
-  explicit RateLimiter(std::vector<std::unique_ptr<Limit>> limits);
+  RateLimiter(Limits limits, std::unique_ptr<File> file);
 
+  // Blocks the thread.
+  void CheckFile() FLARE_EXCLUDES(lock_);
+  std::shared_ptr<const Limits> file_limits() const FLARE_EXCLUDES(lock_);
   void Refuse(const Limit& limit, std::int64_t wait_ns, InterceptedCall* call);
 
-  const std::vector<std::unique_ptr<Limit>> limits_;
+  const Limits limits_;               // These never change.
+  const std::unique_ptr<File> file_;  // Null: no file is read again.
+  mutable Spinlock lock_;
+  std::shared_ptr<const Limits> file_limits_ FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace flare

@@ -339,6 +339,8 @@ void WriteAdmissionMetrics(const AdmissionStatistics& s,
                            std::ostream& out) {
   const metrics::Snapshot limits = ReadAdmissionCounters();
   if (!limits.series.empty()) WriteMetric(limits, out);
+  const metrics::Snapshot files = ReadLimitsFileCounters();
+  if (!files.series.empty()) WriteMetric(files, out);
   if (!s.on) return;
   if (s.limit != 0) {
     WriteGaugeMetric("flare_server_adaptive_limit",

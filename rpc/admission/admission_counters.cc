@@ -1,5 +1,6 @@
 #include "flare/rpc/admission/admission_counters.h"
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <utility>
@@ -11,35 +12,35 @@
 namespace flare::rpc {
 namespace {
 
-class AdmissionRegistry {
+template <class Counters>
+class CountersByName {
  public:
+  using Outcome = std::pair<const char*, metrics::Counter Counters::*>;
+
   // Never destroyed: threads may count up to the end of the process.
-  static AdmissionRegistry* Get() {
-    static AdmissionRegistry* const registry = new AdmissionRegistry;
+  static CountersByName* Get() {
+    static CountersByName* const registry = new CountersByName;
     return registry;
   }
 
-  AdmissionCounters* Find(std::string name) FLARE_EXCLUDES(lock_) {
+  Counters* Find(std::string name) FLARE_EXCLUDES(lock_) {
     const ScopedLock guard(lock_);
     if (!counters_.contains(name) && counters_.size() >= metrics::kMaxSeries) {
       name = "(other)";
     }
-    std::unique_ptr<AdmissionCounters>& found = counters_[name];
-    if (found == nullptr) found = std::make_unique<AdmissionCounters>();
+    std::unique_ptr<Counters>& found = counters_[name];
+    if (found == nullptr) found = std::make_unique<Counters>();
     return found.get();
   }
 
-  std::vector<metrics::Series> Read() const FLARE_EXCLUDES(lock_) {
+  std::vector<metrics::Series> Read(
+      std::initializer_list<Outcome> outcomes) const FLARE_EXCLUDES(lock_) {
     std::vector<metrics::Series> series;
     const ScopedLock guard(lock_);
     for (const auto& [name, counters] : counters_) {
-      const std::pair<const char*, const metrics::Counter*> outcomes[] = {
-          {"admitted", &counters->admitted},
-          {"refused", &counters->refused},
-          {"would_refuse", &counters->would_refuse}};
       for (const auto& [outcome, counter] : outcomes) {
-        series.push_back({.label_values = {name, outcome},
-                          .value = static_cast<double>(counter->Value())});
+        const auto value = static_cast<double>(((*counters).*counter).Value());
+        series.push_back({.label_values = {name, outcome}, .value = value});
       }
     }
     return series;
@@ -47,21 +48,39 @@ class AdmissionRegistry {
 
  private:
   mutable ThreadMutex lock_;
-  std::map<std::string, std::unique_ptr<AdmissionCounters>> counters_
+  std::map<std::string, std::unique_ptr<Counters>> counters_
       FLARE_GUARDED_BY(lock_);
 };
 
 }  // namespace
 
 AdmissionCounters* AdmissionCountersOf(const std::string& name) {
-  return AdmissionRegistry::Get()->Find(name);
+  return CountersByName<AdmissionCounters>::Get()->Find(name);
+}
+
+LimitsFileCounters* LimitsFileCountersOf(const std::string& file) {
+  return CountersByName<LimitsFileCounters>::Get()->Find(file);
 }
 
 metrics::Snapshot ReadAdmissionCounters() {
   return {.name = "flare_rate_limit_calls_total",
           .help = "Calls that a limit by rate was for, by their outcome.",
           .label_names = {"limit", "outcome"},
-          .series = AdmissionRegistry::Get()->Read()};
+          .series = CountersByName<AdmissionCounters>::Get()->Read(
+              {{"admitted", &AdmissionCounters::admitted},
+               {"refused", &AdmissionCounters::refused},
+               {"would_refuse", &AdmissionCounters::would_refuse}})};
+}
+
+metrics::Snapshot ReadLimitsFileCounters() {
+  return {.name = "flare_rate_limit_file_versions_total",
+          .help =
+              "Versions of a file of limits that were read: used, or wrong "
+              "and left aside.",
+          .label_names = {"file", "outcome"},
+          .series = CountersByName<LimitsFileCounters>::Get()->Read(
+              {{"used", &LimitsFileCounters::used},
+               {"wrong", &LimitsFileCounters::wrong}})};
 }
 
 }  // namespace flare::rpc

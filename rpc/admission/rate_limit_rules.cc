@@ -15,6 +15,9 @@ namespace flare::rpc {
 namespace {
 
 constexpr std::string_view kMetadataPrefix = "metadata:";
+constexpr unsigned kMostCallers = 1'000'000;
+constexpr unsigned kIpv4Bits = 32;
+constexpr unsigned kIpv6Bits = 128;
 
 bool IsOwnPage(std::string_view path) {
   return path == "/inspect" || path.starts_with("/inspect/") ||
@@ -94,17 +97,32 @@ class RateLimitParser {
     if (key == "burst") return ReadNumber(key, &limit->burst);
     if (key == "only_count") return ReadBool(key, &limit->only_count);
     if (key == "max_callers") {
-      double number = 0;
-      if (!ReadNumber(key, &number)) return false;
-      if (number != std::floor(number) || number < 0 || number > 1e9) {
-        return json_.FailAt(at, "max_callers: expects 1 to 1000000");
-      }
-      limit->max_callers = static_cast<std::size_t>(number);
-      return true;
+      return ReadCount(key, 1, kMostCallers, &limit->max_callers);
+    }
+    if (key == "ipv4_prefix") {
+      return ReadCount(key, 0, kIpv4Bits, &limit->ipv4_prefix);
+    }
+    if (key == "ipv6_prefix") {
+      return ReadCount(key, 0, kIpv6Bits, &limit->ipv6_prefix);
     }
     return json_.FailAtUnknown(at, key,
                                "name, method, per, rate, burst, only_count, "
-                               "max_callers");
+                               "ipv4_prefix, ipv6_prefix, max_callers");
+  }
+
+  // A whole number in these bounds.
+  template <class T>
+  bool ReadCount(const std::string& key, unsigned least, unsigned most,
+                 T* count) {
+    const std::size_t at = json_.NextPosition();
+    double number = 0;
+    if (!ReadNumber(key, &number)) return false;
+    if (number != std::floor(number) || number < least || number > most) {
+      return json_.FailAt(at, key + ": expects " + std::to_string(least) +
+                                  " to " + std::to_string(most));
+    }
+    *count = static_cast<T>(number);
+    return true;
   }
 
   bool ReadText(const std::string& key, std::string* text) {
@@ -203,9 +221,11 @@ std::string MistakeOf(const RateLimit& limit) {
       !(limit.burst >= 1 && limit.burst <= limit.rate * 86'400)) {
     return "burst: expects at least 1, and at most the calls of a day";
   }
-  if (limit.max_callers < 1 || limit.max_callers > 1'000'000) {
-    return "max_callers: expects 1 to 1000000";
+  if (limit.max_callers < 1 || limit.max_callers > kMostCallers) {
+    return "max_callers: expects 1 to " + std::to_string(kMostCallers);
   }
+  if (limit.ipv4_prefix > kIpv4Bits) return "ipv4_prefix: expects 0 to 32";
+  if (limit.ipv6_prefix > kIpv6Bits) return "ipv6_prefix: expects 0 to 128";
   if (limit.methods.empty()) return "method: the list is empty";
   for (const std::string& pattern : limit.methods) {
     if (!IsPatternOfMethods(pattern)) {

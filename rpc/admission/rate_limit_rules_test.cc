@@ -16,7 +16,8 @@ TEST(RateLimitRules, ReadsAllThatALimitHas) {
   const auto limits = ParseRateLimits(R"({"limits": [
     {"name": "all", "rate": 10000, "burst": 500},
     {"name": "search", "method": ["shop.Catalog.*", "/search"],
-     "per": "caller", "rate": 0.5, "only_count": true, "max_callers": 100},
+     "per": "caller", "rate": 0.5, "only_count": true, "max_callers": 100,
+     "ipv4_prefix": 24, "ipv6_prefix": 48},
     {"name": "tenant", "method": "*", "per": "metadata:x-tenant", "rate": 1e2}
   ]})");
   ASSERT_TRUE(limits) << limits.error().ToString();
@@ -28,6 +29,8 @@ TEST(RateLimitRules, ReadsAllThatALimitHas) {
   EXPECT_EQ(all.rate, 10'000);
   EXPECT_EQ(all.burst, 500);
   EXPECT_FALSE(all.only_count);
+  EXPECT_EQ(all.ipv4_prefix, 32u);
+  EXPECT_EQ(all.ipv6_prefix, 64u);
   const RateLimit& search = (*limits)[1];
   EXPECT_THAT(search.methods, ElementsAre("shop.Catalog.*", "/search"));
   EXPECT_EQ(search.per, RateLimit::Per::kCaller);
@@ -35,6 +38,8 @@ TEST(RateLimitRules, ReadsAllThatALimitHas) {
   EXPECT_EQ(search.burst, 0);
   EXPECT_TRUE(search.only_count);
   EXPECT_EQ(search.max_callers, 100u);
+  EXPECT_EQ(search.ipv4_prefix, 24u);
+  EXPECT_EQ(search.ipv6_prefix, 48u);
   const RateLimit& tenant = (*limits)[2];
   EXPECT_EQ(tenant.per, RateLimit::Per::kMetadata);
   EXPECT_EQ(tenant.metadata, "x-tenant");
@@ -70,6 +75,12 @@ TEST(RateLimitRules, SaysWhereAMistakeIs) {
        "max_callers: expects 1 to 1000000"},
       {R"({"name": "a", "rate": 1, "max_callers": 1.5})",
        "max_callers: expects 1 to 1000000"},
+      {R"({"name": "a", "rate": 1, "ipv4_prefix": 33})",
+       "1:53: ipv4_prefix: expects 0 to 32"},
+      {R"({"name": "a", "rate": 1, "ipv6_prefix": -1})",
+       "ipv6_prefix: expects 0 to 128"},
+      {R"({"name": "a", "rate": 1, "ipv6_prefix": "/64"})",
+       "ipv6_prefix: expects a number"},
       {R"({"name": "a", "rate": 1, "rate": 2})", "rate: twice"},
       {R"({"name": "a", "speed": 1})", "unknown \"speed\"; known: name"},
   };

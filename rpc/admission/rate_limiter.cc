@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -11,10 +10,13 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/read_file.h"
+#include "flare/io/reload_gate.h"
+#include "flare/io/tls_context.h"
 #include "flare/rpc/admission/admission_counters.h"
 #include "flare/rpc/admission/rate_limit_rules.h"
 #include "flare/rpc/admission/token_bucket.h"
 #include "flare/rpc/rpc_status.h"
+#include "glog/logging.h"
 
 namespace flare {
 
@@ -31,6 +33,11 @@ class RateLimiter::Limit {
     }
   }
 
+  // One for each of `wanted`. Those that are in `old`, too, are taken over with
+  // their tokens. Fails if `others` and these don't go together.
+  static Expected<Limits> MakeAll(std::vector<RateLimit> wanted,
+                                  const Limits& others, const Limits& old);
+
   bool IsFor(const InterceptedCall& call) const {
     return rpc::IsLimitFor(limit_.methods, call.method());
   }
@@ -39,6 +46,7 @@ class RateLimiter::Limit {
     return callers_ ? callers_->Find(HashOf(call), now_ns) : &whole_;
   }
 
+  const RateLimit& definition() const { return limit_; }
   const std::string& name() const { return limit_.name; }
   bool only_count() const { return limit_.only_count; }
   const rpc::TokenRate& token_rate() const { return rate_; }
@@ -49,13 +57,11 @@ class RateLimiter::Limit {
     return std::hash<std::string_view>()(text);
   }
 
-  static std::uint64_t HashOfAddress(const InterceptedCall& call) {
-    Endpoint address = call.peer();
-    address.set_port(0);
-    return address.Hash();
+  std::uint64_t HashOfAddress(const InterceptedCall& call) const {
+    return call.peer().Network(limit_.ipv4_prefix, limit_.ipv6_prefix).Hash();
   }
 
-  static std::uint64_t HashOfCaller(const InterceptedCall& call) {
+  std::uint64_t HashOfCaller(const InterceptedCall& call) const {
     // Kinds of names are kept apart: a name by authentication isn't that of a
     // certificate.
     const RpcServerController& controller = call.controller();
@@ -92,75 +98,215 @@ class RateLimiter::Limit {
   std::optional<rpc::CallerBuckets> callers_;
 };
 
-Expected<std::shared_ptr<RateLimiter>> RateLimiter::Create(
-    RateLimiterOptions options) {
-  const auto fail = [](std::string why) {
-    return flare::Status(rpc::STATUS_FAILED, std::move(why));
-  };
-  std::vector<RateLimit> all = std::move(options.limits);
-  for (const RateLimit& limit : all) {
-    const std::string mistake = rpc::MistakeOf(limit);
-    if (!mistake.empty()) {
-      return fail("limit \"" + limit.name + "\": " + mistake);
-    }
+// The file, and the last look at it.
+class RateLimiter::File {
+ public:
+  File(std::string path, std::chrono::nanoseconds reload_interval)
+      : path_(std::move(path)),
+        gate_(reload_interval),
+        seen_({path_}),
+        counters_(*rpc::LimitsFileCountersOf(path_)) {
+    seen_.Note();
   }
-  if (!options.limits_file.empty()) {
-    const auto text = ReadFile(options.limits_file, rpc::kMaxRateLimitsBytes);
-    if (!text) return text.error();
-    auto limits = rpc::ParseRateLimits(*text);
-    if (!limits) {
-      return fail(options.limits_file + ':' + limits.error().message());
-    }
-    std::move(limits->begin(), limits->end(), std::back_inserter(all));
+
+  io::ReloadGate& gate() { return gate_; }
+  const std::string& path() const { return path_; }
+
+  // Reads all of it, which blocks the thread. Limits that are in `old`, too,
+  // are taken over from there. Fails if there is a mistake, or if `others` and
+  // the file don't go together.
+  Expected<Limits> Read(const Limits& others, const Limits& old) const;
+
+  // For one thread at a time. IsDue() returns whether the file must be read
+  // again: it has changed, or was unusable, maybe half written. The others take
+  // the outcome; Failed() returns whether that is news.
+  bool IsDue() {
+    const bool changed = seen_.Changed();
+    seen_.Note();
+    return changed || !complaint_.empty();
   }
-  if (all.size() > kMaxLimits) {
-    return fail("there are " + std::to_string(all.size()) +
-                " limits by rate: a limiter has at most " +
-                std::to_string(kMaxLimits) + "; add a second one");
+  void Succeeded() {
+    complaint_.clear();
+    counters_.used.Add();
   }
-  std::set<std::string> names;
-  std::vector<std::unique_ptr<Limit>> limits;
-  for (RateLimit& limit : all) {
-    if (!names.insert(limit.name).second) {
-      return fail("there are two limits named \"" + limit.name +
-                  "\": metrics couldn't tell them apart");
-    }
-    limits.push_back(std::make_unique<Limit>(std::move(limit)));
+  bool Failed(const std::string& complaint) {
+    if (complaint == complaint_) return false;
+    complaint_ = complaint;
+    counters_.wrong.Add();
+    return true;
   }
-  return std::shared_ptr<RateLimiter>(new RateLimiter(std::move(limits)));
+
+ private:
+  const std::string path_;
+  io::ReloadGate gate_;
+  io::TlsFiles seen_;
+  std::string complaint_;  // Empty: the file was usable at the last look.
+  rpc::LimitsFileCounters& counters_;
+};
+
+namespace {
+
+flare::Status Mistake(std::string why) {
+  return flare::Status(rpc::STATUS_FAILED, std::move(why));
 }
 
-RateLimiter::RateLimiter(std::vector<std::unique_ptr<Limit>> limits)
-    : limits_(std::move(limits)) {}
+}  // namespace
+
+Expected<RateLimiter::Limits> RateLimiter::File::Read(const Limits& others,
+                                                      const Limits& old) const {
+  const auto text = ReadFile(path_, rpc::kMaxRateLimitsBytes);
+  if (!text) return text.error();
+  auto wanted = rpc::ParseRateLimits(*text);
+  if (!wanted) return Mistake(path_ + ':' + wanted.error().message());
+  return Limit::MakeAll(*std::move(wanted), others, old);
+}
+
+Expected<RateLimiter::Limits> RateLimiter::Limit::MakeAll(
+    std::vector<RateLimit> wanted, const Limits& others, const Limits& old) {
+  if (const std::size_t all = wanted.size() + others.size(); all > kMaxLimits) {
+    return Mistake("there are " + std::to_string(all) +
+                   " limits by rate: a limiter has at most " +
+                   std::to_string(kMaxLimits) + "; add a second one");
+  }
+  std::set<std::string> names;
+  for (const auto& other : others) names.insert(other->name());
+  Limits limits;
+  for (RateLimit& limit : wanted) {
+    if (!names.insert(limit.name).second) {
+      return Mistake("there are two limits named \"" + limit.name +
+                     "\": metrics couldn't tell them apart");
+    }
+    const auto same = std::find_if(
+        old.begin(), old.end(),
+        [&](const auto& known) { return known->definition() == limit; });
+    limits.push_back(
+        same != old.end() ? *same : std::make_shared<Limit>(std::move(limit)));
+  }
+  return limits;
+}
+
+Expected<std::shared_ptr<RateLimiter>> RateLimiter::Create(
+    RateLimiterOptions options) {
+  for (const RateLimit& limit : options.limits) {
+    const std::string mistake = rpc::MistakeOf(limit);
+    if (!mistake.empty()) {
+      return Mistake("limit \"" + limit.name + "\": " + mistake);
+    }
+  }
+  auto limits = Limit::MakeAll(std::move(options.limits), {}, {});
+  if (!limits) return limits.error();
+  std::unique_ptr<File> file;
+  Limits of_file;
+  if (!options.limits_file.empty()) {
+    file = std::make_unique<File>(std::move(options.limits_file),
+                                  options.reload_interval);
+    auto read = file->Read(*limits, {});
+    if (!read) return read.error();
+    file->Succeeded();
+    of_file = *std::move(read);
+  }
+  std::shared_ptr<RateLimiter> limiter(
+      new RateLimiter(*std::move(limits), std::move(file)));
+  const ScopedLock guard(limiter->lock_);
+  limiter->file_limits_ = std::make_shared<const Limits>(std::move(of_file));
+  return limiter;
+}
+
+RateLimiter::RateLimiter(Limits limits, std::unique_ptr<File> file)
+    : limits_(std::move(limits)), file_(std::move(file)) {}
 
 RateLimiter::~RateLimiter() = default;
 
-void RateLimiter::Intercept(InterceptedCall& call, ServerNext& next) {
-  const std::int64_t now_ns = NowNs();
-  // Tokens that the call has, to be given back if a later limit refuses it.
+void RateLimiter::CheckFile() {
+  if (!file_->IsDue()) return;
+  auto read = file_->Read(limits_, *file_limits());
+  if (!read) {
+    if (file_->Failed(read.error().message())) {
+      LOG(ERROR) << "limits by rate stay as they were: "
+                 << read.error().message();
+    }
+    return;
+  }
+  file_->Succeeded();
+  LOG(INFO) << "limits by rate are now those of " << file_->path() << ": "
+            << read->size();
+  auto limits = std::make_shared<const Limits>(*std::move(read));
+  const ScopedLock guard(lock_);
+  file_limits_.swap(limits);
+}
+
+std::shared_ptr<const RateLimiter::Limits> RateLimiter::file_limits() const {
+  const ScopedLock guard(lock_);
+  return file_limits_;
+}
+
+// The tokens of one call, to be given back if a later limit refuses it.
+class RateLimiter::Admission {
+ public:
+  explicit Admission(const InterceptedCall& call)
+      : call_(call), now_ns_(NowNs()) {}
+
+  // Takes a token of each limit that is for the call. Returns the limit that
+  // refuses it; null: none does.
+  const Limit* Enter(const Limits& limits) {
+    for (const std::shared_ptr<Limit>& limit : limits) {
+      if (!limit->IsFor(call_)) continue;
+      rpc::TokenBucket* const bucket = limit->BucketOf(call_, now_ns_);
+      wait_ns_ = bucket->Take(limit->token_rate(), now_ns_);
+      if (wait_ns_ == 0) {
+        taken_[count_++] = {limit.get(), bucket};
+      } else if (limit->only_count()) {
+        limit->counters().would_refuse.Add();
+      } else {
+        GiveBack();
+        return limit.get();
+      }
+    }
+    return nullptr;
+  }
+  void Count() {
+    for (std::size_t i = 0; i != count_; ++i) {
+      taken_[i].limit->counters().admitted.Add();
+    }
+  }
+  // Until the limit that refuses the call has a token.
+  std::int64_t wait_ns() const { return wait_ns_; }
+
+ private:
   struct Taken {
     Limit* limit;
     rpc::TokenBucket* bucket;
   };
-  std::array<Taken, kMaxLimits> taken;
-  std::size_t count = 0;
-  for (const std::unique_ptr<Limit>& limit : limits_) {
-    if (!limit->IsFor(call)) continue;
-    rpc::TokenBucket* const bucket = limit->BucketOf(call, now_ns);
-    const std::int64_t wait_ns = bucket->Take(limit->token_rate(), now_ns);
-    if (wait_ns == 0) {
-      taken[count++] = {limit.get(), bucket};
-    } else if (limit->only_count()) {
-      limit->counters().would_refuse.Add();
-    } else {
-      for (std::size_t i = 0; i != count; ++i) {
-        taken[i].bucket->GiveBack(taken[i].limit->token_rate());
-      }
-      return Refuse(*limit, wait_ns, &call);
+
+  void GiveBack() {
+    for (std::size_t i = 0; i != count_; ++i) {
+      taken_[i].bucket->GiveBack(taken_[i].limit->token_rate());
     }
   }
-  for (std::size_t i = 0; i != count; ++i) {
-    taken[i].limit->counters().admitted.Add();
+
+  const InterceptedCall& call_;
+  const std::int64_t now_ns_;
+  std::int64_t wait_ns_ = 0;
+  std::size_t count_ = 0;
+  std::array<Taken, kMaxLimits> taken_;
+};
+
+void RateLimiter::Intercept(InterceptedCall& call, ServerNext& next) {
+  {
+    if (file_ != nullptr) {
+      file_->gate().LookIfDue(this, &RateLimiter::CheckFile);
+    }
+    // Held, as a look at the file may replace them meanwhile.
+    const auto of_file = file_ != nullptr ? file_limits() : nullptr;
+    Admission admission(call);
+    const Limit* refusing = admission.Enter(limits_);
+    if (refusing == nullptr && of_file != nullptr) {
+      refusing = admission.Enter(*of_file);
+    }
+    if (refusing != nullptr) {
+      return Refuse(*refusing, admission.wait_ns(), &call);
+    }
+    admission.Count();
   }
   next.Run();
 }

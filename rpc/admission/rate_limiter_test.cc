@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,11 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/endpoint.h"
 #include "flare/rpc/admission/admission_counters.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/serving/http_interception.h"
 #include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "flare/rpc/testing/streamer_fixture.h"
 #include "gmock/gmock.h"
@@ -233,25 +237,165 @@ TEST_F(RateLimiterTest, ARefusedCallCostsNoTokensOfOtherLimits) {
   EXPECT_EQ(AdmissionCountersOf("tenant only")->refused.Value(), 5u);
 }
 
-TEST_F(RateLimiterTest, LimitsComeFromAFile) {
-  const std::string file =
-      ::testing::TempDir() + "/limits" + std::to_string(::getpid());
-  std::ofstream(file) << R"({"limits": [
-    {"name": "of a file", "method": "flare.rpc.testing.TestService.*",
-     "rate": 0.001, "burst": 1}]})";
-  Serve({.limits_file = file});
+class LimitsFileTest : public RateLimiterTest {
+ protected:
+  void TearDown() override {
+    RateLimiterTest::TearDown();
+    std::filesystem::remove(file());
+  }
+
+  std::string file() const {
+    // By the test, as /metrics counts by the name of the file.
+    return ::testing::TempDir() + "limits" + std::to_string(::getpid()) +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
+  // In one step, by a name of its own: never half written.
+  void Write(const std::string& limits) {
+    const std::string fresh = file() + ".new";
+    std::ofstream(fresh) << "{\"limits\": [" << limits << "]}";
+    std::filesystem::rename(fresh, file());
+  }
+  // The series of the file in /metrics.
+  std::string Versions(const char* outcome) const {
+    return "flare_rate_limit_file_versions_total{file=\"" + file() +
+           "\",outcome=\"" + outcome + "\"} ";
+  }
+};
+
+TEST_F(LimitsFileTest, LimitsComeFromAFile) {
+  Write(R"({"name": "of a file", "method": "flare.rpc.testing.TestService.*",
+            "rate": 0.001, "burst": 1})");
+  Serve({.limits_file = file()});
   Connect("flare");
   EXPECT_EQ(Call(), 0);
   EXPECT_EQ(Call(), STATUS_OVERLOADED);
   EXPECT_THAT(Get("/page"), HasSubstr("HTTP/1.1 200 "));
-  std::ofstream(file) << "{\"limits\": [\n  {\"name\": \"a\"}\n]}";
-  const auto limiter = RateLimiter::Create({.limits_file = file});
+  Write("\n  {\"name\": \"a\"}\n");
+  const auto limiter = RateLimiter::Create({.limits_file = file()});
   ASSERT_FALSE(limiter);
-  EXPECT_THAT(limiter.error().message(), HasSubstr(file + ":2:3: rate: "));
-  std::filesystem::remove(file);
-  const auto none = RateLimiter::Create({.limits_file = file});
+  EXPECT_THAT(limiter.error().message(), HasSubstr(file() + ":2:3: rate: "));
+  std::filesystem::remove(file());
+  const auto none = RateLimiter::Create({.limits_file = file()});
   ASSERT_FALSE(none);
-  EXPECT_THAT(none.error().message(), HasSubstr(file));
+  EXPECT_THAT(none.error().message(), HasSubstr(file()));
+}
+
+// Every call looks at the file.
+constexpr std::chrono::nanoseconds kAlways(1);
+
+TEST_F(LimitsFileTest, IsReadAgainWhenItChanges) {
+  Write(R"({"name": "changing", "rate": 0.001, "burst": 1})");
+  Serve({.limits_file = file(), .reload_interval = kAlways});
+  Connect("flare");
+  EXPECT_EQ(Call(), 0);
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  // Another rate: all tokens of it.
+  Write(R"({"name": "changing", "rate": 0.001, "burst": 2})");
+  EXPECT_EQ(Call(), 0);
+  EXPECT_EQ(Call(), 0);
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  // A limit that only looks different keeps its lack of tokens, beside a new
+  // one.
+  Write(R"({"name": "more", "method": "/page", "rate": 0.001, "burst": 1},
+           {"burst": 2, "rate": 0.001, "name": "changing"})");
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  EXPECT_THAT(Get("/metrics"), HasSubstr(Versions("used") + "3\n"));
+  // No limits.
+  Write("");
+  EXPECT_EQ(Call(), 0);
+  EXPECT_THAT(Get("/page"), HasSubstr("HTTP/1.1 200 "));
+}
+
+TEST_F(LimitsFileTest, AWrongVersionChangesNothing) {
+  Write(R"({"name": "kept", "rate": 0.001, "burst": 1})");
+  Serve({.limits = {{.name = "of the program", .rate = 1000}},
+         .limits_file = file(),
+         .reload_interval = kAlways});
+  Connect("flare");
+  EXPECT_EQ(Call(), 0);
+  {
+    const LoggedLines errors(google::ERROR);
+    Write("\n {\"name\": \"kept\", \"rate\": -1}");
+    for (int i = 0; i != 3; ++i) EXPECT_EQ(Call(), STATUS_OVERLOADED);
+    // Once, however often it is looked at.
+    EXPECT_EQ(errors.Count("limits by rate stay as they were: " + file() +
+                           ":2:2: rate: expects calls in a second"),
+              1u);
+  }
+  EXPECT_THAT(Get("/metrics"), HasSubstr(Versions("wrong") + "1\n"));
+  Write(R"({"name": "of the program", "rate": 1})");
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  std::filesystem::remove(file());
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  EXPECT_THAT(Get("/metrics"), HasSubstr(Versions("wrong") + "3\n"));
+  Write(R"({"name": "kept", "rate": 1000})");
+  EXPECT_EQ(Call(), 0);
+}
+
+TEST_F(LimitsFileTest, WithoutAnIntervalItIsReadOnce) {
+  Write(R"({"name": "once", "rate": 0.001, "burst": 1})");
+  Serve({.limits_file = file(), .reload_interval = std::chrono::seconds(0)});
+  Connect("flare");
+  EXPECT_EQ(Call(), 0);
+  Write("");
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+}
+
+// Calls by addresses that no socket of this machine has.
+class CallsFrom {
+ public:
+  explicit CallsFrom(RateLimit limit) {
+    limit.rate = kSlow;
+    limit.burst = 1;
+    interceptors_.push_back(*RateLimiter::Create({.limits = {limit}}));
+    handler_ =
+        InterceptHttp(NewHttpGetHandler([](const HttpRequest&, HttpResponse*,
+                                           HttpServerContext*) {}),
+                      &interceptors_);
+  }
+
+  bool Admitted(const char* ip) {
+    HttpRequest request;
+    request.set_method(HttpMethod::Get);
+    request.set_uri("/");
+    HttpResponse response;
+    HttpServerContext context{
+        .remote_peer =
+            MustParseEndpoint(std::string(ip) + ":" + std::to_string(++port_))};
+    handler_->HandleRequest(request, &response, &context);
+    return response.status() == HttpStatus::OK;
+  }
+
+ private:
+  Interceptors interceptors_;
+  HttpHandlerPtr handler_;
+  int port_ = 1;
+};
+
+TEST(RateLimiter, ANetworkOfIpv6IsOneCaller) {
+  for (const auto per : {RateLimit::Per::kAddress, RateLimit::Per::kCaller}) {
+    CallsFrom calls({.name = "networks", .per = per});
+    EXPECT_TRUE(calls.Admitted("[2001:db8:0:1::1]"));
+    EXPECT_FALSE(calls.Admitted("[2001:db8:0:1::1]"));
+    EXPECT_FALSE(calls.Admitted("[2001:db8:0:1:ffff:ffff:ffff:ffff]"));
+    EXPECT_TRUE(calls.Admitted("[2001:db8:0:2::1]"));
+    EXPECT_TRUE(calls.Admitted("192.0.2.1"));
+    EXPECT_FALSE(calls.Admitted("[::ffff:192.0.2.1]"));
+    EXPECT_TRUE(calls.Admitted("[::ffff:192.0.2.2]"));
+  }
+}
+
+TEST(RateLimiter, NetworksHaveTheSizesOfTheLimit) {
+  CallsFrom calls({.name = "sizes",
+                   .per = RateLimit::Per::kAddress,
+                   .ipv4_prefix = 24,
+                   .ipv6_prefix = 128});
+  EXPECT_TRUE(calls.Admitted("192.0.2.1"));
+  EXPECT_FALSE(calls.Admitted("192.0.2.255"));
+  EXPECT_TRUE(calls.Admitted("192.0.3.1"));
+  EXPECT_TRUE(calls.Admitted("[2001:db8::1]"));
+  EXPECT_TRUE(calls.Admitted("[2001:db8::2]"));
+  EXPECT_FALSE(calls.Admitted("[2001:db8::1]"));
 }
 
 TEST(RateLimiter, RefusesLimitsWithMistakes) {
@@ -265,6 +409,8 @@ TEST(RateLimiter, RefusesLimitsWithMistakes) {
               HasSubstr("two limits named \"a\""));
   EXPECT_THAT(error_of({{.name = "a", .metadata = "x", .rate = 1}}),
               HasSubstr("isn't by metadata"));
+  EXPECT_THAT(error_of({{.name = "a", .rate = 1, .ipv6_prefix = 129}}),
+              HasSubstr("limit \"a\": ipv6_prefix: expects 0 to 128"));
   std::vector<RateLimit> many;
   for (int i = 0; i != 33; ++i) {
     many.push_back({.name = std::to_string(i), .rate = 1});
