@@ -18,6 +18,7 @@
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/task.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
 #include "gtest/gtest.h"
 
@@ -142,7 +143,7 @@ TEST_F(ShuffleTest, WorkersGiveTasksAway) {
   Start(std::make_shared<Generous>(), 2);
   std::set<std::thread::id> threads;
   Mutex mutex;
-  for (int round = 0; round < 1000 && threads.size() < 2; ++round) {
+  const auto two_ran_them = [&] {
     std::vector<Fiber> fibers;
     for (int i = 0; i < 10; ++i) {
       fibers.emplace_back([&] {
@@ -152,8 +153,9 @@ TEST_F(ShuffleTest, WorkersGiveTasksAway) {
       });
     }
     for (auto& fiber : fibers) fiber.join();
-  }
-  EXPECT_EQ(threads.size(), 2U);
+    return threads.size() == 2;
+  };
+  EXPECT_TRUE(testing::Eventually(two_ran_them));
 }
 
 // Nothing is lost or run twice, with overflows, yields and several groups.
