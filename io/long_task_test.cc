@@ -12,11 +12,13 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/runtime_state.h"
+#include "flare/fiber/scheduler/scheduling_group.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/fd.h"
 #include "flare/io/testing/event_source.h"
@@ -104,11 +106,13 @@ bool SeeEventsMeanwhile(const std::function<void()>& prepare,
   EXPECT_TRUE(EpollPoller::OfGroup(0)->Register(begins.Get()).ok());
   computing.runs.wait(0);
   bool in_time = true;
+  const fiber::SchedulingGroup* const group = fiber::GetGroup(0);
   for (int run = 1; run <= 20 && in_time; ++run) {
     prepare();
     computing.prepared.store(true);
     // Both sleep: one that is about to would hear no call.
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(fiber::testing::Eventually(
+        [&] { return group->idle_mask() == group->all_idle_mask(); }));
     begins->Touch();
     computing.runs.wait(run);
     counting.ticks.wait(run);  // Sooner or later.
@@ -118,14 +122,13 @@ bool SeeEventsMeanwhile(const std::function<void()>& prepare,
   return in_time;
 }
 
-// Once is enough, as a thread may lose the CPU while it is about to sleep. Each
-// time with workers that have met no long task.
+// Once is enough, as threads may lose the CPU. Each time with workers that have
+// met no long task.
 void ExpectEventsMeanwhile(const std::function<void()>& prepare,
                            const std::function<void()>& begin) {
-  for (int i = 0; i != 5; ++i) {
-    if (SeeEventsMeanwhile(prepare, begin)) return;
-  }
-  FAIL() << "events had to wait each time";
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    return SeeEventsMeanwhile(prepare, begin);
+  })) << "events had to wait each time";
 }
 
 TEST(LongTaskTest, TheLookoutSeesEventsMeanwhile) {

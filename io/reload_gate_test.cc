@@ -78,13 +78,22 @@ class ReloadGateTest : public fiber::testing::RuntimeTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(ReloadGateTest);
 
 TEST_P(ReloadGateTest, CallersSeeTheLookThatTheyBegan) {
-  const auto looker = std::make_shared<Looker>(1ns);
-  Fiber([&] {
-    for (int i = 1; i != 100; ++i) {
-      looker->LookIfDue();
-      EXPECT_EQ(looker->looks(), i);
-    }
-  }).join();
+  // Again if a look got no CPU for as long as callers wait.
+  const auto all_see_it = [] {
+    bool in_time = true;
+    Fiber([&] {
+      const auto looker = std::make_shared<Looker>(1ns);
+      for (int i = 1; i != 100 && in_time; ++i) {
+        const std::int64_t begin_ns = NowNs();
+        looker->LookIfDue();
+        const int looks = looker->looks();
+        in_time = NowNs() - begin_ns < 200 * kNsPerMs;
+        EXPECT_TRUE(looks == i || !in_time) << looks << " of " << i;
+      }
+    }).join();
+    return in_time;
+  };
+  EXPECT_TRUE(fiber::testing::Eventually(all_see_it));
 }
 
 // As on a network mount whose server is gone.
@@ -99,7 +108,8 @@ TEST_P(ReloadGateTest, NobodyWaitsLongForALookThatHangs) {
   // Others work meanwhile, were there one worker.
   Fiber([] { this_fiber::Yield(); }).join();
   caller.join();
-  EXPECT_LT(NowNs() - start_ns, 5 * kNsPerSecond);
+  // Had each of them waited, it were 20 s.
+  EXPECT_LT(NowNs() - start_ns, 15 * kNsPerSecond);
   EXPECT_EQ(looker->looks(), 1);
   hangs.count_down();
   EXPECT_TRUE(fiber::testing::Eventually([&] {

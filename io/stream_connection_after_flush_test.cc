@@ -29,6 +29,7 @@ namespace flare::io {
 namespace {
 
 using testing::Deadline;
+using testing::PatientOptions;
 using testing::Pattern;
 using testing::Receive;
 using testing::ReceiveEnd;
@@ -42,7 +43,7 @@ class AfterFlushTest : public testing::ConnectionTest {};
 FLARE_INSTANTIATE_RUNTIME_TEST(AfterFlushTest);
 
 TEST_P(AfterFlushTest, SendsAndEnds) {
-  Open({}, 2048, 2048);
+  Open(PatientOptions(), 2048, 2048);
   const std::string sent = Pattern(300'000);
   ASSERT_EQ(connection_->Write(CreateBufferSlow(sent)), WriteResult::kOk);
   connection_->CloseAfterFlush(Status(1, "all said"));
@@ -94,7 +95,8 @@ TEST_P(AfterFlushTest, StillReads) {
 TEST_P(AfterFlushTest, WhileConnecting) {
   Endpoint address;
   const UniqueFd listener = testing::PlainListener(&address);
-  connection_ = StreamConnection::Connect(address, 0, &handler_);
+  connection_ =
+      StreamConnection::Connect(address, 0, &handler_, PatientOptions());
   ASSERT_EQ(connection_->Write(CreateBufferSlow("notice")), WriteResult::kOk);
   connection_->CloseAfterFlush(Status(1, "told them"));
   connection_->Start();
@@ -137,14 +139,18 @@ TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
   StreamConnection::Options options;
   options.linger_ns = kLinger;
   const std::string bytes = Pattern(1'200'000);
-  // Whether all came; and the longest time from one read to the next.
-  const auto read_slowly = [&](std::int64_t* longest_ns) {
-    std::int64_t last_ns = NowNs();
+  // The longest time from one step of the reader to the next.
+  std::int64_t last_ns = 0;
+  std::int64_t longest_ns = 0;
+  const auto note_step = [&] {
+    const std::int64_t now_ns = NowNs();
+    longest_ns = std::max(longest_ns, now_ns - std::exchange(last_ns, now_ns));
+  };
+  // Whether all came.
+  const auto read_slowly = [&] {
     for (std::size_t at = 0; at < bytes.size(); at += 8000) {
       const std::string piece = Receive(peer_.get(), 8000);
-      const std::int64_t now_ns = NowNs();
-      *longest_ns = std::max(*longest_ns, now_ns - last_ns);
-      last_ns = now_ns;
+      note_step();
       if (piece != bytes.substr(at, 8000)) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -159,10 +165,12 @@ TEST_P(AfterFlushTest, WaitsForAPeerThatReadsSlowly) {
         StreamConnection::Accepted(std::move(pair.ours), 0, &handler, options);
     connection_->Start();
     ASSERT_EQ(connection_->Write(CreateBufferSlow(bytes)), WriteResult::kOk);
+    last_ns = NowNs();
+    longest_ns = 0;
     connection_->CloseAfterFlush(Status(1, "all sent"));
-    std::int64_t longest_ns = 0;
-    const bool all = read_slowly(&longest_ns);
+    const bool all = read_slowly();
     peer_.Reset();
+    note_step();
     const Status why = handler.WaitClosed();
     ExpectGone();
     if (all && why.message() == "all sent") break;
@@ -214,8 +222,9 @@ class OddTransportTest : public testing::ConnectionTest {
   void Open(std::unique_ptr<OddTransport> transport) {
     SocketPair pair = TcpPair();
     peer_ = std::move(pair.peer);
-    connection_ = StreamConnection::Accepted(std::move(pair.ours), 0, &handler_,
-                                             {}, {}, std::move(transport));
+    connection_ =
+        StreamConnection::Accepted(std::move(pair.ours), 0, &handler_,
+                                   PatientOptions(), {}, std::move(transport));
     connection_->Start();
     // A transport's output begins with the first event.
     ASSERT_TRUE(SendAll(peer_.get(), "request"));

@@ -254,7 +254,7 @@ TEST_P(CloseTest, CloseMayBeMadeAReset) {
 }
 
 TEST_P(CloseTest, AnEndInGoodOrderIsNoReset) {
-  Open({}, 400'000, 8192);
+  Open(testing::PatientOptions(), 400'000, 8192);
   connection_->ResetOnClose();
   // The kernel takes it all, the peer most of it after we have closed.
   const std::string sent = Pattern(200'000);

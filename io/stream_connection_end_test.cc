@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/scheduler/shuffle.h"
 #include "flare/io/stream_connection.h"
@@ -126,8 +127,8 @@ std::uint32_t SegmentsReceived(const UniqueFd& socket) {
 std::uint32_t SegmentsOfTheEnd() {
   testing::RecordingHandler handler;
   testing::SocketPair pair = testing::TcpPair();
-  RefPtr<StreamConnection> connection =
-      StreamConnection::Accepted(std::move(pair.ours), 0, &handler);
+  RefPtr<StreamConnection> connection = StreamConnection::Accepted(
+      std::move(pair.ours), 0, &handler, testing::PatientOptions());
   handler.on_end_of_input = [&] {
     EXPECT_EQ(connection->Write(CreateBufferSlow("answer")), WriteResult::kOk);
     connection->CloseAfterFlush();
@@ -150,7 +151,8 @@ TEST_P(EndOfInputTest, TheEndLeavesWithTheLastOutput) {
   const bool expected = GetParam().workers == 1 && !fiber::IsShuffleRequested();
   std::uint32_t segments = SegmentsOfTheEnd();
   // More than once, as a worker that loses its CPU sends at once.
-  for (int i = 0; expected && segments != 1 && i != 20; ++i) {
+  const std::int64_t deadline_ns = Deadline();
+  while (expected && segments != 1 && NowNs() < deadline_ns) {
     segments = SegmentsOfTheEnd();
   }
   EXPECT_TRUE(segments == 1 || !expected) << segments;

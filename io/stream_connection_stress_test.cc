@@ -70,7 +70,8 @@ class PingPong : public StreamHandler {
       : rounds_(rounds), message_(Pattern(size)), done_(done) {}
 
   void Play(const Endpoint& server, std::size_t group) {
-    connection_ = StreamConnection::Connect(server, group, this);
+    connection_ = StreamConnection::Connect(server, group, this,
+                                            testing::PatientOptions());
     connection_->Start();
   }
 

@@ -57,7 +57,8 @@ TEST_P(TlsFilesTest, ConnectionsDoNotWaitForFilesThatHang) {
   // Somebody else works meanwhile, were there one worker.
   Fiber([] { this_fiber::Yield(); }).join();
   connecting.join();
-  EXPECT_LT(NowNs() - start_ns, 5 * kNsPerSecond);
+  // Had each of them waited, it were 20 s.
+  EXPECT_LT(NowNs() - start_ns, 15 * kNsPerSecond);
   // Lets the read go on, which finds nothing of use.
   const UniqueFd writer(::open(certificate.c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(writer);

@@ -16,8 +16,8 @@ namespace flare::io::testing {
 
 class ConnectionTest : public IoTest {
  protected:
-  void Open(StreamConnection::Options options = {}, int our_send_buffer = 0,
-            int peer_receive_buffer = 0) {
+  void Open(StreamConnection::Options options = PatientOptions(),
+            int our_send_buffer = 0, int peer_receive_buffer = 0) {
     SocketPair pair = TcpPair(our_send_buffer, peer_receive_buffer);
     peer_ = std::move(pair.peer);
     connection_ =

@@ -49,6 +49,13 @@ namespace flare::io::testing {
 inline constexpr std::chrono::seconds kLimit{60};
 inline std::int64_t Deadline() { return ToSteadyNs(kLimit); }
 
+// For a connection that waits for the end of a peer for as long as its test.
+inline StreamConnection::Options PatientOptions() {
+  StreamConnection::Options options;
+  options.linger_ns = ToNs(kLimit);
+  return options;
+}
+
 // Says when it is destroyed; its events are nothing.
 class DescriptorWithEnd final : public Descriptor {
  public:
