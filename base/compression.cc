@@ -36,24 +36,53 @@ Status TooLarge(std::string_view name, std::size_t max) {
                               " bytes; raise the limit if that is legitimate");
 }
 
+// `then`: behind the data.
 template <class Codec>
-Result CompressStream(const Buffer& data) {
-  PooledPtr<Codec> codec = MakePooled<Codec>();
-  if (!codec->Reset(data.size())) return OutOfMemory(Codec::kName);
+Result Pack(Codec* codec, const Buffer& data, CodecInput then) {
   BufferBuilder out;
   auto slice = data.begin();
   std::string_view in;
   while (true) {
     if (in.empty() && slice != data.end()) in = *slice++;
-    const bool finish = in.empty();
-    const CodecStep step =
-        codec->Run(in, out.data(), out.SizeAvailable(), finish);
+    const CodecStep step = codec->Run(in, out.data(), out.SizeAvailable(),
+                                      in.empty() ? then : CodecInput::kGoesOn);
     in.remove_prefix(step.consumed);
     out.MarkWritten(step.produced);
     if (step.outcome == CodecStep::kEnd) return out.DestructiveGet();
     // With valid arguments a compressor fails for lack of memory only.
     if (step.outcome != CodecStep::kMore) return OutOfMemory(Codec::kName);
   }
+}
+
+template <class Codec>
+Result CompressStream(const Buffer& data) {
+  PooledPtr<Codec> codec = MakePooled<Codec>();
+  if (!codec->Reset(data.size())) return OutOfMemory(Codec::kName);
+  return Pack(codec.get(), data, CodecInput::kEnds);
+}
+
+template <class Codec>
+class CodecStream final : public StreamCompressor {
+ public:
+  bool Reset() { return codec_->ResetOpen(); }
+
+  Result Write(const Buffer& piece) override {
+    if (piece.empty()) return Buffer();
+    return Pack(codec_.get(), piece, CodecInput::kFlush);
+  }
+  Result Finish() override {
+    return Pack(codec_.get(), Buffer(), CodecInput::kEnds);
+  }
+
+ private:
+  const PooledPtr<Codec> codec_ = MakePooled<Codec>();
+};
+
+template <class Codec>
+Expected<std::unique_ptr<StreamCompressor>, Status> NewStream() {
+  auto stream = std::make_unique<CodecStream<Codec>>();
+  if (!stream->Reset()) return OutOfMemory(Codec::kName);
+  return std::unique_ptr<StreamCompressor>(std::move(stream));
 }
 
 // The context of a stream that is larger, packed and unpacked together, isn't
@@ -280,6 +309,22 @@ Result Decompress(CompressionAlgorithm algorithm, const Buffer& data,
       break;
   }
   return Unsupported(algorithm);
+}
+
+Expected<std::unique_ptr<StreamCompressor>, Status> StreamCompressor::New(
+    CompressionAlgorithm algorithm) {
+  switch (algorithm) {
+    case CompressionAlgorithm::kGzip:
+      return NewStream<DeflateCompressor<GzipWrapper>>();
+    case CompressionAlgorithm::kZlib:
+      return NewStream<DeflateCompressor<ZlibWrapper>>();
+    case CompressionAlgorithm::kZstd:
+      return NewStream<ZstdCompressor>();
+    default:
+      return Status(ENOTSUP, "no streams are compressed by \"" +
+                                 std::string(ToString(algorithm)) +
+                                 "\", but by gzip, zlib and zstd");
+  }
 }
 
 std::optional<CompressionAlgorithm> ParseCompressionAlgorithm(

@@ -16,6 +16,7 @@
 #define FLARE_BASE_COMPRESSION_H_
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -54,6 +55,31 @@ constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
 // beyond the next block); with ENOTSUP and ENOMEM as Compress() does.
 [[nodiscard]] Expected<Buffer, Status> Decompress(
     CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
+
+// Compresses a stream whose end isn't known yet, piece by piece:
+//
+//   auto stream = StreamCompressor::New(CompressionAlgorithm::kGzip);
+//   if (!stream) return stream.error();
+//   while (...) Send(*(*stream)->Write(piece));
+//   Send(*(*stream)->Finish());
+//
+// The receiver can unpack each piece as soon as it has its output. Small pieces
+// pack worse than the whole: each costs some bytes. Holds a context of the
+// library, 256 KiB for gzip and 1.6 MiB for zstd. By one thread at a time.
+class StreamCompressor {
+ public:
+  virtual ~StreamCompressor() = default;
+
+  // kGzip, kZlib or kZstd. Fails with ENOTSUP for others, and with ENOMEM.
+  [[nodiscard]] static Expected<std::unique_ptr<StreamCompressor>, Status> New(
+      CompressionAlgorithm algorithm);
+
+  // The bytes behind those of earlier calls; none for an empty piece. Fails
+  // with ENOMEM, and the stream can't go on then.
+  [[nodiscard]] virtual Expected<Buffer, Status> Write(const Buffer& piece) = 0;
+  // The last bytes. Once.
+  [[nodiscard]] virtual Expected<Buffer, Status> Finish() = 0;
+};
 
 // By name: "gzip", "lz4-frame", "snappy", "zstd", "zlib", and "none" or ""
 // for none.

@@ -30,6 +30,10 @@ struct CodecStep {
   Outcome outcome = kMore;
 };
 
+// Tells a compressor how its stream goes on behind the input of a step. The
+// outcome is kEnd when a flush is complete, too.
+enum class CodecInput { kGoesOn, kFlush, kEnds };
+
 // zlib counts in unsigned ints.
 inline unsigned ZlibSize(std::size_t size) {
   return static_cast<unsigned>(std::min<std::size_t>(size, 1u << 30));
@@ -80,6 +84,7 @@ class DeflateCompressor {
   ~DeflateCompressor() {
     if (ready_) deflateEnd(&stream_);
   }
+  bool ResetOpen() { return Reset(0); }
   bool Reset(std::size_t /*size*/) {
     if (ready_) return deflateReset(&stream_) == Z_OK;
     ready_ = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED,
@@ -87,9 +92,16 @@ class DeflateCompressor {
                           Z_DEFAULT_STRATEGY) == Z_OK;
     return ready_;
   }
-  CodecStep Run(std::string_view in, char* out, std::size_t room, bool finish) {
-    return ZlibStep(deflate, &stream_, in, out, room,
-                    finish ? Z_FINISH : Z_NO_FLUSH);
+  CodecStep Run(std::string_view in, char* out, std::size_t room,
+                CodecInput input) {
+    constexpr int kFlushes[] = {Z_NO_FLUSH, Z_SYNC_FLUSH, Z_FINISH};
+    CodecStep step = ZlibStep(deflate, &stream_, in, out, room,
+                              kFlushes[static_cast<int>(input)]);
+    if (input == CodecInput::kFlush && step.outcome == CodecStep::kMore &&
+        step.produced != room) {
+      step.outcome = CodecStep::kEnd;
+    }
+    return step;
   }
 
  private:
@@ -134,23 +146,39 @@ class ZstdCompressor {
   bool Reset(std::size_t size) {
     if (!context_) context_ = ZSTD_createCCtx();
     if (!context_) return false;
-    ZSTD_CCtx_reset(context_, ZSTD_reset_session_only);
     // So that small messages get small tables and windows.
-    return !ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(context_, size));
+    return Begin(/*window_log=*/0, size);
   }
-  CodecStep Run(std::string_view in, char* out, std::size_t room, bool finish) {
-    ZSTD_inBuffer input{in.data(), in.size(), 0};
+  // For a stream of unknown length, with tables for little memory.
+  bool ResetOpen() {
+    if (!context_) context_ = ZSTD_createCCtx();
+    if (!context_) return false;
+    return Begin(/*window_log=*/17, ZSTD_CONTENTSIZE_UNKNOWN);
+  }
+  CodecStep Run(std::string_view in, char* out, std::size_t room,
+                CodecInput input) {
+    constexpr ZSTD_EndDirective kDirectives[] = {ZSTD_e_continue, ZSTD_e_flush,
+                                                 ZSTD_e_end};
+    ZSTD_inBuffer from{in.data(), in.size(), 0};
     ZSTD_outBuffer output{out, room, 0};
     const std::size_t rc = ZSTD_compressStream2(
-        context_, &output, &input, finish ? ZSTD_e_end : ZSTD_e_continue);
-    CodecStep step{input.pos, output.pos, ZstdOutcome(rc)};
-    // Without `finish` zero only means that nothing is buffered.
-    if (!finish && step.outcome == CodecStep::kEnd)
+        context_, &output, &from, kDirectives[static_cast<int>(input)]);
+    CodecStep step{from.pos, output.pos, ZstdOutcome(rc)};
+    // Zero only means that nothing is buffered.
+    if (input == CodecInput::kGoesOn && step.outcome == CodecStep::kEnd)
       step.outcome = CodecStep::kMore;
     return step;
   }
 
  private:
+  // 0: the window of the level, for `size`.
+  bool Begin(int window_log, unsigned long long size) {
+    ZSTD_CCtx_reset(context_, ZSTD_reset_session_only);
+    return !ZSTD_isError(ZSTD_CCtx_setParameter(context_, ZSTD_c_windowLog,
+                                                window_log)) &&
+           !ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(context_, size));
+  }
+
   ZSTD_CCtx* context_ = nullptr;
 };
 

@@ -83,6 +83,90 @@ TEST_P(EachAlgorithm, RoundTrip) {
   }
 }
 
+class EachStream : public testing::TestWithParam<CompressionAlgorithm> {};
+
+INSTANTIATE_TEST_SUITE_P(Compression, EachStream,
+                         testing::Values(kGzip, kZlib, kZstd),
+                         [](const auto& info) {
+                           return std::string(ToString(info.param));
+                         });
+
+// Unpacks the begin of a stream.
+std::string UnpackedBegin(CompressionAlgorithm algorithm, std::string packed) {
+  std::string text(8 << 20, '\0');
+  if (algorithm == kZstd) {
+    ZSTD_DCtx* const context = ZSTD_createDCtx();
+    ZSTD_inBuffer in{packed.data(), packed.size(), 0};
+    ZSTD_outBuffer out{text.data(), text.size(), 0};
+    while (in.pos != in.size) {
+      if (ZSTD_isError(ZSTD_decompressStream(context, &out, &in))) break;
+    }
+    ZSTD_freeDCtx(context);
+    return text.substr(0, out.pos);
+  }
+  z_stream stream{};
+  EXPECT_EQ(inflateInit2(&stream, 15 + 32), Z_OK);  // Either wrapper.
+  stream.next_in = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_in = static_cast<unsigned>(packed.size());
+  stream.next_out = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_out = static_cast<unsigned>(text.size());
+  static_cast<void>(inflate(&stream, Z_SYNC_FLUSH));
+  text.resize(text.size() - stream.avail_out);
+  inflateEnd(&stream);
+  return text;
+}
+
+TEST_P(EachStream, EachPieceCanBeUnpackedAtOnce) {
+  for (int round = 0; round != 2; ++round) {  // The second from the pool.
+    auto stream = StreamCompressor::New(GetParam());
+    ASSERT_TRUE(stream) << stream.error().ToString();
+    std::string text, packed;
+    for (Kind kind : {Kind::kText, Kind::kNoise, Kind::kZeros}) {
+      for (std::size_t size : {1u, 30u, 0u, 4090u, 16384u, 300000u}) {
+        const std::string piece = Sample(kind, size);
+        auto bytes = (*stream)->Write(Sliced(piece, 5000));
+        ASSERT_TRUE(bytes) << bytes.error().ToString();
+        EXPECT_EQ(bytes->empty(), size == 0);
+        text += piece;
+        packed += FlattenSlow(*bytes);
+        ASSERT_EQ(UnpackedBegin(GetParam(), packed), text);
+      }
+    }
+    auto last = (*stream)->Finish();
+    ASSERT_TRUE(last);
+    packed += FlattenSlow(*last);
+    auto unpacked =
+        Decompress(GetParam(), CreateBufferSlow(packed), text.size());
+    ASSERT_TRUE(unpacked) << unpacked.error().ToString();
+    EXPECT_EQ(FlattenSlow(*unpacked), text);
+    EXPECT_LT(packed.size(), text.size() * 3 / 4);
+  }
+}
+
+// One that was given up leaves nothing behind for the next.
+TEST_P(EachStream, MayEndEarly) {
+  const std::string text = Sample(Kind::kText, 3000);
+  {
+    auto dropped = StreamCompressor::New(GetParam());
+    ASSERT_TRUE((*dropped)->Write(CreateBufferSlow("given up")));
+  }
+  EXPECT_EQ(ErrorOf(GetParam(), MustCompress(GetParam(), text), 3000), 0);
+  auto empty = StreamCompressor::New(GetParam());
+  auto nothing = (*empty)->Finish();
+  ASSERT_TRUE(nothing);
+  auto unpacked = Decompress(GetParam(), *nothing, 0);
+  ASSERT_TRUE(unpacked) << unpacked.error().ToString();
+  EXPECT_TRUE(unpacked->empty());
+}
+
+TEST(StreamCompressor, KnowsThreeAlgorithms) {
+  for (CompressionAlgorithm other : {kSnappy, kLz4Frame, kNone, kUnknown}) {
+    auto stream = StreamCompressor::New(other);
+    ASSERT_FALSE(stream);
+    EXPECT_EQ(stream.error().code(), ENOTSUP);
+  }
+}
+
 TEST_P(EachAlgorithm, InputMayBeSlicedToBytes) {
   const std::string text = Sample(Kind::kText, 5000);
   auto packed = Compress(GetParam(), Sliced(text, 1));

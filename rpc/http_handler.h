@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -79,6 +80,12 @@ struct HttpServerContext {
   // it was parsed in between.
   std::chrono::steady_clock::time_point received_at;
   std::chrono::steady_clock::time_point dispatched_at;
+  // Bytes from which on the body is compressed, if the client takes that and
+  // the Content-Type is that of a text. Set by the server
+  // (Server::Options::compress_http_handlers_from); the handler may change it,
+  // before it writes a piece: pieces are compressed whatever their size. 0: the
+  // body stays as it is.
+  std::size_t compress_from = 0;
   HttpBodyWriter* body = nullptr;  // a server sets it
 };
 

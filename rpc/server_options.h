@@ -52,6 +52,14 @@ struct ServerOptions {
   // service asks for it.
   std::size_t compress_http_replies_from =
       rpc::ServerDefaultsFromFlags().compress_http_replies_from;
+  // Bytes from which on the reply of an HTTP handler is compressed if its
+  // Content-Type is that of a text and its client's Accept-Encoding allows
+  // zstd, gzip or deflate; bodies in pieces (HttpBodyWriter) whatever their
+  // size. 0: none is, unless its handler asks for it
+  // (HttpServerContext::compress_from). Replies with a secret beside text that
+  // a stranger chose should stay as they are (docs/http_compression.md).
+  std::size_t compress_http_handlers_from =
+      rpc::ServerDefaultsFromFlags().compress_http_handlers_from;
   // Web pages that may make calls over HTTP, by their origins:
   // "https://example.com,http://localhost:8080", or "*" for all pages. For
   // these OPTIONS is answered, and replies say that they may be read (CORS).

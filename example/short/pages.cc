@@ -18,6 +18,7 @@
 #include "flare/rpc/changeable_flag.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http_client.h"
+#include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rate_limiter.h"
 #include "flare/rpc/rpc_channel.h"
@@ -66,6 +67,25 @@ void AskIdentity(flare::RpcServerController* controller) {
     return controller->SetFailed(1403, "not for you");
   }
 }
+
+// docs/http_compression.md
+
+std::string PricesAsCsv();
+
+void CompressPages() {
+  flare::Server server({.compress_http_handlers_from = 1024});
+  server.AddHttpHandler(
+      "/prices.csv",
+      flare::NewHttpGetHandler([](const flare::HttpRequest&,
+                                  flare::HttpResponse* response,
+                                  flare::HttpServerContext* context) {
+        context->compress_from = 512;
+        response->headers()->Set("Content-Type", "text/csv");
+        response->set_body(PricesAsCsv());
+      }));
+}
+
+std::string PricesAsCsv() { return "name,price\n"; }
 
 // docs/grpc_server.md
 

@@ -24,6 +24,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/io/acceptor.h"
 #include "flare/io/socket_options.h"
+#include "flare/rpc/http/http_compression.h"
 #include "flare/rpc/http/http_parser.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
@@ -387,6 +388,7 @@ std::string AdminPort::MakePage(const HttpRequest& request,
                     "There is no such page: /inspect lists them.", &response);
     } else {
       handler->HandleRequest(request, &response, &context);
+      CompressReply(request, context.compress_from, &response);
     }
   } catch (const std::exception& error) {
     fail(error.what());

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
+#include "flare/base/compression.h"
 #include "flare/base/endpoint.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/runtime.h"
@@ -67,6 +69,12 @@ std::unique_ptr<AdminPort> StartPort(const Endpoint& address = kAnyPort) {
       [](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
         response->set_body(std::string(8 << 20, 'x'));
       });
+  add("/text", [](const HttpRequest&, HttpResponse* response,
+                  HttpServerContext* context) {
+    response->headers()->Set("Content-Type", "text/plain");
+    response->set_body(std::string(2000, 'x'));
+    context->compress_from = 1000;
+  });
   add("/throws", [](const HttpRequest&, HttpResponse*, HttpServerContext*) {
     throw std::runtime_error("no");
   });
@@ -84,6 +92,21 @@ TEST(AdminPortTest, AnswersGets) {
   EXPECT_EQ(Ask(port->local_endpoint(), "HEAD /hello HTTP/1.0\r\n\r\n"),
             "HTTP/1.1 200 OK\r\nX-Query: \r\nContent-Length: 15\r\n"
             "Connection: close\r\n\r\n");
+}
+
+TEST(AdminPortTest, CompressesPagesForThoseThatTakeIt) {
+  const auto port = StartPort();
+  const std::string reply =
+      Ask(port->local_endpoint(),
+          "GET /text HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n");
+  EXPECT_TRUE(Contains(reply, "\r\nContent-Encoding: gzip\r\n"));
+  const std::string body = reply.substr(reply.find("\r\n\r\n") + 4);
+  EXPECT_TRUE(Contains(
+      reply, "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n"));
+  const auto plain = Decompress(CompressionAlgorithm::kGzip,
+                                CreateBufferSlow(body), std::size_t{2000});
+  ASSERT_TRUE(plain) << plain.error().ToString();
+  EXPECT_EQ(FlattenSlow(*plain), std::string(2000, 'x'));
 }
 
 TEST(AdminPortTest, SendsWhatTheKernelDoesNotTakeAtOnce) {

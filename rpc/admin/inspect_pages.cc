@@ -39,12 +39,16 @@
 #include "flare/rpc/admin/profile_pages.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/extension.h"
+#include "flare/rpc/http/http_compression.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/server/method_counters.h"
 
 namespace flare::rpc {
 namespace {
+
+// Bytes from which on pages in text are compressed, as the client allows.
+constexpr std::size_t kCompressPagesFrom = 1024;
 
 void Fill(const std::string& type, std::string body, HttpResponse* response) {
   response->headers()->Set("Content-Type", type + "; charset=utf-8");
@@ -369,9 +373,9 @@ void AddPage(std::string path, HttpHandlerPtr handler, const PageRoutes& to) {
 void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
                  const PageRoutes& routes) {
   AddPage(std::move(path),
-          NewHttpGetHandler([write = std::move(write)](const HttpRequest&,
-                                                       HttpResponse* response,
-                                                       HttpServerContext*) {
+          NewHttpGetHandler([write = std::move(write)](
+                                const HttpRequest&, HttpResponse* response,
+                                HttpServerContext* context) {
             std::ostringstream text;
             write(text);
             Fill("text/plain", std::move(text).str(), response);
@@ -379,21 +383,13 @@ void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
           routes);
 }
 
-// On the admin port's thread, which must get on while workers spin.
-std::string MakeHere(const std::function<void(std::ostream&)>& write) {
-  std::ostringstream text;
-  write(text);
-  return std::move(text).str();
-}
-
-// Answers on a thread of its own, which leaves the CPUs to workers that want
-// them.
-std::string MakeApart(const std::function<void(std::ostream&)>& write) {
-  std::ostringstream text;
+// Runs `make` on a thread of its own, which leaves the CPUs to workers that
+// want them.
+void RunApart(const std::function<void()>& make) {
   std::exception_ptr error;
-  const auto make = [&] {
+  const auto run = [&] {
     try {
-      write(text);
+      make();
     } catch (...) {  // Out of memory.
       error = std::current_exception();
     }
@@ -403,13 +399,13 @@ std::string MakeApart(const std::function<void(std::ostream&)>& write) {
     std::thread([&] {
       const auto self = static_cast<id_t>(syscall(SYS_gettid));
       static_cast<void>(setpriority(PRIO_PROCESS, self, kNiceness));
-      make();
+      run();
     }).join();
   } catch (const std::system_error&) {  // No more threads.
-    make();
+    run();
   }
   if (error != nullptr) std::rethrow_exception(error);
-  return std::move(text).str();
+            context->compress_from = kCompressPagesFrom;
 }
 
 // Counts the pages being made, up to a limit for all servers of the process:
@@ -424,9 +420,9 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
                  const PageRoutes& routes) {
   // There one thread makes all pages, and mustn't depend on how workers get on.
   const bool admin = routes.access.who == PagesFor::kAdminPort;
-  const auto make = [type, limit, admin, write = std::move(write)](
-                        const HttpRequest&, HttpResponse* response,
-                        HttpServerContext*) {
+  const auto answer = [type, limit, admin, write = std::move(write)](
+                          const HttpRequest& request, HttpResponse* response,
+                          HttpServerContext*) {
     struct Turn {
       // relaxed, both: nothing but this number is shared.
       explicit Turn(std::atomic<int>* now)
@@ -441,12 +437,17 @@ void AddSlowPage(std::string path, const char* type, PageLimit* limit,
                            "to how many are made at a time. Ask again.",
                            response);
     }
-    Fill(type, admin ? MakeHere(write) : fiber::RunBlocking([&] {
-           return MakeApart(write);
-         }),
-         response);
+    const auto make = [&] {
+      std::ostringstream text;
+      write(text);
+      Fill(type, std::move(text).str(), response);
+      CompressReply(request, kCompressPagesFrom, response);
+    };
+    // The admin port's thread must get on while workers spin.
+    if (admin) return make();
+    fiber::RunBlocking([&] { RunApart(make); });
   };
-  AddPage(std::move(path), NewHttpGetHandler(make), routes);
+  AddPage(std::move(path), NewHttpGetHandler(answer), routes);
 }
 
 // One at a time.

@@ -6,6 +6,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/object_pool.h"
+#include "flare/rpc/http/http_compression.h"
 #include "flare/rpc/http/http_cors.h"
 #include "flare/rpc/http/http_routes.h"
 #include "flare/rpc/rpc_status.h"
@@ -58,6 +59,7 @@ void HttpOwnRequest::Recycle() {
   request_.clear();
   response_.clear();
   pieces_.reset();
+  packer_.reset();
   ObjectPool<HttpOwnRequest>::Put(this);
 }
 
@@ -74,7 +76,7 @@ void HttpOwnRequest::Serve(OwnRequestHost* host) {
   host->WaitToReply(response_.body_size());
   host->LeaveLimits();
   if (pieces_) {
-    sender_->EndHttp(*pieces_);
+    End();
   } else {
     sender_->WriteHttp(host->ticket().As<HttpTicket>(), std::move(response_));
   }
@@ -104,11 +106,16 @@ void HttpOwnRequest::CallHandler(HttpHandler* handler) {
   context.peer_identity = host_->peer_identity();
   context.received_at = ToTimePoint(host_->received_ns());
   context.dispatched_at = ToTimePoint(host_->dispatched_ns());
+  context.compress_from = uses_->compress_from;
   context.body = this;
+  context_ = &context;
   try {
     host_->Run([this, handler, &context] {
       handler->HandleRequest(request_, &response_, &context);
     });
+    if (context.compress_from != 0 && !pieces_) {
+      CompressReply(request_, context.compress_from, &response_);
+    }
   } catch (...) {
     host_->LogException("the HTTP handler of " + std::string(request_.path()));
     if (pieces_) {
@@ -147,8 +154,27 @@ flare::Status HttpOwnRequest::Write(Buffer piece) {
                                       }) != ReplyTurn::kNow) {
     return stalled ? Stalled() : Closed();
   }
+  if (packer_ != nullptr) {
+    auto packed = packer_->Write(piece);
+    if (!packed) {
+      Abort();
+      return packed.error();
+    }
+    piece = *std::move(packed);
+  }
   return sender_->WriteHttpPiece(*pieces_, std::move(piece)) ? flare::Status()
                                                              : Closed();
+}
+
+void HttpOwnRequest::End() {
+  if (packer_ != nullptr) {
+    auto last = packer_->Finish();
+    if (!last) return Abort();
+    // A few bytes, which wait for no room. If the reply was given up nothing
+    // comes of them.
+    sender_->WriteHttpPiece(*pieces_, *std::move(last));
+  }
+  sender_->EndHttp(*pieces_);
 }
 
 void HttpOwnRequest::Abort() {
@@ -163,6 +189,9 @@ bool HttpOwnRequest::Begin() {
   // There are no chunks: the end of the connection is that of the body.
   if (request_.version() == HttpVersion::kHttp10) host_->ResetOnClose();
   HttpTicket ticket = host_->ticket().As<HttpTicket>();
+  if (context_->compress_from != 0 && packer_ == nullptr) {
+    packer_ = CompressPieces(request_, context_->compress_from, &response_);
+  }
   const ReplyTurn turn = host_->WaitForTurn([this,
                                              &ticket](ReplyTurnWaiter* waiter) {
     return sender_->BeginHttp(request_.version(), response_, &ticket, waiter);

@@ -4,10 +4,12 @@
 #ifndef FLARE_RPC_HTTP_HTTP_OWN_REQUEST_H_
 #define FLARE_RPC_HTTP_HTTP_OWN_REQUEST_H_
 
+#include <memory>
 #include <optional>
 #include <string_view>
 
 #include "flare/base/buffer.h"
+#include "flare/base/compression.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_ticket.h"
@@ -81,14 +83,18 @@ class HttpOwnRequest final : public OwnRequest, private HttpBodyWriter {
   void Abort() override;
   // False: the connection is closed.
   bool Begin();
+  // The end of a reply in pieces.
+  void End();
 
   const HttpUses* uses_ = nullptr;
   HttpReplySender* sender_ = nullptr;
-  OwnRequestHost* host_ = nullptr;  // Set during Serve.
+  OwnRequestHost* host_ = nullptr;              // Set during Serve.
+  const HttpServerContext* context_ = nullptr;  // Set while the handler runs.
   bool preflight_ = false;
   // Set for a reply in pieces, as soon as its head was sent: its status was
   // counted by then.
   std::optional<HttpTicket> pieces_;
+  std::unique_ptr<StreamCompressor> packer_;  // Null: pieces go as they are.
   HttpRequest request_;
   HttpResponse response_;
 };

@@ -87,6 +87,9 @@ struct HttpUses {
 
   bool streams = false;  // Some method of the server streams.
 
+  // HttpServerContext::compress_from of handlers.
+  std::size_t compress_from = 0;
+
   // All must outlive the connections. Null: there are none.
   const HttpCallPaths* paths = nullptr;
   const HttpCors* cors = nullptr;

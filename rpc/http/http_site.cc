@@ -8,6 +8,7 @@
 namespace flare::rpc {
 
 flare::Status HttpSite::SetUp(std::string_view cors_origins,
+                              std::size_t compress_from,
                               const HttpMethodPaths::Methods& methods) {
   auto cors = HttpCors::FromText(cors_origins);
   if (!cors) {
@@ -15,6 +16,7 @@ flare::Status HttpSite::SetUp(std::string_view cors_origins,
                          "http_cors_origins: " + cors.error().message());
   }
   cors_ = *std::move(cors);
+  compress_from_ = compress_from;
   paths_.SetUp(methods, routes);
   streams_ = std::any_of(methods.begin(), methods.end(), [](auto* method) {
     return method->client_streaming() || method->server_streaming();
@@ -28,6 +30,7 @@ HttpUses HttpSite::uses() const {
   uses.cors = &cors_;
   uses.routes = &routes;
   uses.streams = streams_;
+  uses.compress_from = compress_from_;
   return uses;
 }
 

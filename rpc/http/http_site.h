@@ -6,6 +6,7 @@
 #ifndef FLARE_RPC_HTTP_HTTP_SITE_H_
 #define FLARE_RPC_HTTP_HTTP_SITE_H_
 
+#include <cstddef>
 #include <string_view>
 
 #include "flare/base/status.h"
@@ -21,8 +22,8 @@ class HttpSite {
   HttpRoutes routes;
 
   // When `routes` has all handlers. Fails if a piece of `cors_origins`
-  // (HttpCors) is no origin.
-  flare::Status SetUp(std::string_view cors_origins,
+  // (HttpCors) is no origin. `compress_from`: of replies of handlers.
+  flare::Status SetUp(std::string_view cors_origins, std::size_t compress_from,
                       const HttpMethodPaths::Methods& methods);
 
   // For the protocols, which must not outlive this object. After SetUp().
@@ -32,6 +33,7 @@ class HttpSite {
   HttpMethodPaths paths_;
   HttpCors cors_;
   bool streams_ = false;  // Some method streams.
+  std::size_t compress_from_ = 0;
 };
 
 }  // namespace flare::rpc

@@ -541,7 +541,9 @@ Status Server::FixProtocols() {
   for (const rpc::Method* const method : state_->methods.All()) {
     methods.push_back(method->descriptor);
   }
-  Status set_up = http_->SetUp(state_->options().http_cors_origins, methods);
+  Status set_up =
+      http_->SetUp(state_->options().http_cors_origins,
+                   state_->options().compress_http_handlers_from, methods);
   if (!set_up.ok()) return set_up;
   auto set = rpc::ServerProtocolSet::FromNames(
       protocols_, rpc::LimitsOf(state_->options()), http_->uses());

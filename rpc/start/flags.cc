@@ -166,6 +166,11 @@ DEFINE_int32(flare_http_compress_replies_from, 4096,
              "Bytes from which on the reply to a call over HTTP is compressed "
              "if the caller's Accept-Encoding allows gzip or deflate. 0: none "
              "is, unless its service asks for it.");
+DEFINE_int32(flare_http_compress_handlers_from, 0,
+             "Bytes from which on the reply of an HTTP handler is compressed "
+             "if its Content-Type is that of a text and the client's "
+             "Accept-Encoding allows zstd, gzip or deflate. 0: none is, unless "
+             "its handler asks for it.");
 DEFINE_string(flare_http_cors_origins, "",
               "Web pages that may make calls over HTTP, by their origins: "
               "\"https://example.com,http://localhost:8080\", or \"*\" for all "
@@ -269,6 +274,8 @@ const FlagRange kRpcRanges[] = {
      1 << 26},
     {"flare_http_compress_replies_from",
      &FLAGS_flare_http_compress_replies_from, 0, kNoMaxFlag},
+    {"flare_http_compress_handlers_from",
+     &FLAGS_flare_http_compress_handlers_from, 0, kNoMaxFlag},
     {"flare_rpc_client_default_rpc_timeout_ms",
      &FLAGS_flare_rpc_client_default_rpc_timeout_ms, 1, kNoMaxFlag},
     {"flare_rpc_client_default_streaming_rpc_timeout_ms",
@@ -383,6 +390,8 @@ ServerDefaults ServerDefaultsFromFlags() {
           static_cast<std::size_t>(FLAGS_flare_http_max_header_size),
       .compress_http_replies_from =
           static_cast<std::size_t>(FLAGS_flare_http_compress_replies_from),
+      .compress_http_handlers_from =
+          static_cast<std::size_t>(FLAGS_flare_http_compress_handlers_from),
       .http_cors_origins = FLAGS_flare_http_cors_origins,
       .remove_idle_connection_interval =
           seconds(FLAGS_flare_rpc_server_remove_idle_connection_interval),

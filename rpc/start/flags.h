@@ -51,11 +51,12 @@ struct ServerDefaults {
   std::size_t max_connections;
   // 0: no limit; negative: call_gate.h
   std::chrono::nanoseconds max_request_queueing_delay;
-  std::size_t max_packet_size;             // bytes
-  std::size_t max_decompressed_size;       // bytes; 0: max_packet_size
-  std::size_t max_http_header_size;        // bytes
-  std::size_t compress_http_replies_from;  // bytes; 0: none
-  std::string http_cors_origins;           // "https://example.com,..."
+  std::size_t max_packet_size;              // bytes
+  std::size_t max_decompressed_size;        // bytes; 0: max_packet_size
+  std::size_t max_http_header_size;         // bytes
+  std::size_t compress_http_replies_from;   // bytes; 0: none
+  std::size_t compress_http_handlers_from;  // bytes; 0: none
+  std::string http_cors_origins;            // "https://example.com,..."
   std::chrono::seconds remove_idle_connection_interval;
   std::chrono::seconds connection_max_idle;
   std::chrono::seconds tcp_keep_alive;

@@ -275,6 +275,7 @@ TEST_F(FlagsTest, ErrorsNameFlagValueAndWhatIsRight) {
             "at least 1"},
            {"flare_http_max_header_size", "1", "from 64"},
            {"flare_http_compress_replies_from", "-1", "at least 0"},
+           {"flare_http_compress_handlers_from", "-1", "at least 0"},
            {"flare_http_cors_origins", "example.com", "https://host"},
            {"flare_rpc_server_pages", "all", "loopback, everyone or none"},
            {"flare_rpc_server_admin_address", "9100", "with its port"},
@@ -344,6 +345,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   Set("flare_rpc_server_stop_linger_ms", "17");
   Set("flare_rpc_server_message_timeout", "16");
   Set("flare_http_max_header_size", "140");
+  Set("flare_http_compress_handlers_from", "1024");
   Set("flare_rpc_protocol_buffers_status_code_for_overloaded", "15");
   const Server::Options options;
   EXPECT_EQ(options.max_concurrent_requests, 7u);
@@ -355,6 +357,7 @@ TEST_F(FlagsTest, ServerOptionsStartFromTheFlags) {
   EXPECT_EQ(options.max_concurrent_connections, 8u);
   EXPECT_EQ(options.max_request_queueing_delay, std::chrono::milliseconds(9));
   EXPECT_EQ(options.maximum_packet_size, 1000u);
+  EXPECT_EQ(options.compress_http_handlers_from, 1024u);
   EXPECT_EQ(options.connection_max_idle, std::chrono::seconds(11));
   EXPECT_EQ(options.remove_idle_connection_interval, std::chrono::seconds(12));
   EXPECT_EQ(options.tcp_keep_alive, std::chrono::seconds(18));
