@@ -156,6 +156,17 @@ class ConcurrentHistogram {
   // say).
   Histogram Snapshot() const;
 
+  // Calls visit(index, count) for every bucket in use (HistogramBuckets), by
+  // ascending values, without a copy of all.
+  template <class Visitor>
+  void ForEachCount(Visitor&& visit) const {
+    for (std::size_t i = 0; i != HistogramBuckets::kCount; ++i) {
+      // relaxed: a count, which orders nothing.
+      const std::uint64_t count = counts_[i].load(std::memory_order_relaxed);
+      if (count != 0) visit(i, count);
+    }
+  }
+
   // Forgets the values recorded; a value that is being recorded at the same
   // time may survive in part.
   void Reset();

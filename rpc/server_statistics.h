@@ -68,6 +68,19 @@ struct ServerStatistics {
   AdmissionStatistics admission;
 };
 
+// The calls of one method in the last seconds, from a sample of its counters
+// once a second. Latencies are as in ServerMethodStatistics, known to 1/16.
+struct RecentCallStatistics {
+  // The time that this is about, up to the latest sample; 0: there is none yet.
+  double seconds = 0;
+  double calls_per_second = 0;   // answered, or refused
+  double failed_per_second = 0;  // ... of these
+  // 0: no call was measured in that time.
+  std::int64_t p50_ns = 0;
+  std::int64_t p90_ns = 0;
+  std::int64_t p99_ns = 0;
+};
+
 // Statistics of one method, since Start(); approximate while the server runs,
 // but a client that has got a reply finds its call counted. Calls that were
 // refused before their method was looked for are counted, too, if it exists.
@@ -86,6 +99,8 @@ struct ServerMethodStatistics {
   // method: there it is one of 101, which counts for all of these.
   Histogram latencies_ns;
   std::uint64_t limit = 0;  // The current adaptive limit; 0: none.
+  RecentCallStatistics last_10s;
+  RecentCallStatistics last_minute;
 };
 
 // A call that Server::Join() has abandoned.

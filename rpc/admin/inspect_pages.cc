@@ -180,6 +180,40 @@ void WriteTable(const std::vector<Row>& rows, std::ostream& out) {
   }
 }
 
+// "-" for latencies of no calls.
+void AddRecent(const RecentCallStatistics& s, Row* row) {
+  const auto add = [row](bool known, double value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.1f", value);
+    row->emplace_back(known ? text : "-");
+  };
+  add(true, s.calls_per_second);
+  add(true, s.failed_per_second);
+  for (const std::int64_t ns : {s.p50_ns, s.p90_ns, s.p99_ns}) {
+    add(ns != 0, static_cast<double>(ns) / 1000);
+  }
+}
+
+// Leaves out methods that weren't called lately. Scripts, which read the lines
+// of all methods, take these for comments.
+void WriteRecent(const std::vector<ServerMethodStatistics>& methods,
+                 std::ostream& out) {
+  std::vector<Row> rows = {{"#", "rate_10s", "failed_10s", "p50_10s", "p90_10s",
+                            "p99_10s", "rate_1m", "failed_1m", "p50_1m",
+                            "p90_1m", "p99_1m", "method"}};
+  for (const ServerMethodStatistics& method : methods) {
+    if (method.last_minute.calls_per_second == 0) continue;
+    Row row = {"#"};
+    AddRecent(method.last_10s, &row);
+    AddRecent(method.last_minute, &row);
+    row.push_back(method.name);
+    rows.push_back(std::move(row));
+  }
+  out << "# the last 10 s and the last minute, of methods that were called: "
+         "calls and failed ones per second, latencies in microseconds\n";
+  WriteTable(rows, out);
+}
+
 void WriteMethods(const std::vector<ServerMethodStatistics>& methods,
                   std::ostream& out) {
   std::vector<Row> rows = {{"calls", "running", "failed", "overloaded",
@@ -191,6 +225,7 @@ void WriteMethods(const std::vector<ServerMethodStatistics>& methods,
       << MethodCounters::kFewCalls << " a second, of one in "
       << MethodCounters::kPeriod << "\n";
   WriteTable(rows, out);
+  WriteRecent(methods, out);
 }
 
 Row ServerRow(const ChannelState& channel, const ChannelServerState& s) {
@@ -379,6 +414,7 @@ void AddTextPage(std::string path, std::function<void(std::ostream&)> write,
             std::ostringstream text;
             write(text);
             Fill("text/plain", std::move(text).str(), response);
+            context->compress_from = kCompressPagesFrom;
           }),
           routes);
 }
@@ -405,7 +441,6 @@ void RunApart(const std::function<void()>& make) {
     run();
   }
   if (error != nullptr) std::rethrow_exception(error);
-            context->compress_from = kCompressPagesFrom;
 }
 
 // Counts the pages being made, up to a limit for all servers of the process:

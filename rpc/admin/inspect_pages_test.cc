@@ -279,7 +279,7 @@ TEST_F(InspectPagesTest, MethodsTellsCountersAndLatencies) {
                 "p90_us", "p99_us", "p999_us", "max_us", "method"}));
   const std::size_t names_at = line.find("method");
   std::vector<std::string> methods;
-  while (std::getline(page, line)) {
+  while (std::getline(page, line) && line[0] != '#') {
     EXPECT_EQ(line.find("flare.rpc."), names_at);  // In columns.
     const std::vector<std::string> words = Words(line);
     ASSERT_EQ(words.size(), 11u);
@@ -539,6 +539,45 @@ TEST_F(InspectPagesTest, CanBeOpenedToEveryone) {
   client.Send(
       "GET /inspect/server HTTP/1.0\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n");
   EXPECT_TRUE(Has(client.ReadAll(), "connections_accepted 1"));
+}
+
+TEST_F(InspectPagesTest, MethodsThatWereCalledLatelyHaveTheirRates) {
+  HttpRoutes routes;
+  AddInspectPages([] { return Server::Statistics(); },
+                  [] {
+                    std::vector<Server::MethodStatistics> methods(2);
+                    methods[0].name = "a.Quiet.Call";
+                    methods[1].name = "a.Busy.Call";
+                    methods[1].last_minute = {.seconds = 60,
+                                              .calls_per_second = 12.34,
+                                              .failed_per_second = 0.5,
+                                              .p50_ns = 1000,
+                                              .p90_ns = 20'000,
+                                              .p99_ns = 300'000};
+                    return methods;
+                  },
+                  [] { return std::map<std::string, CallCells::Values>(); },
+                  {.who = PagesFor::kEveryone}, &routes);
+  HttpRequest request;
+  request.set_method(HttpMethod::Get);
+  HttpResponse response;
+  HttpServerContext context;
+  routes.Find("/inspect/methods")->HandleRequest(request, &response, &context);
+  std::istringstream page(*response.body());
+  std::string line;
+  while (std::getline(page, line) && !line.starts_with("# the last 10 s")) {
+    continue;
+  }
+  ASSERT_TRUE(std::getline(page, line));
+  EXPECT_EQ(Words(line), (std::vector<std::string>{
+                             "#", "rate_10s", "failed_10s", "p50_10s",
+                             "p90_10s", "p99_10s", "rate_1m", "failed_1m",
+                             "p50_1m", "p90_1m", "p99_1m", "method"}));
+  ASSERT_TRUE(std::getline(page, line));
+  EXPECT_EQ(Words(line), (std::vector<std::string>{
+                             "#", "0.0", "0.0", "-", "-", "-", "12.3", "0.5",
+                             "1.0", "20.0", "300.0", "a.Busy.Call"}));
+  EXPECT_FALSE(std::getline(page, line));
 }
 
 // The answer to peers of these addresses.

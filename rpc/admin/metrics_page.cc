@@ -258,19 +258,27 @@ void WriteTlsMetrics(std::ostream& out) {
   WriteMetric(handshakes, out);
 }
 
-// Metrics of unary methods, each attempt of a policy by itself.
+// Metrics of clients' calls, each attempt of a policy by itself.
 void WriteClientCalls(std::ostream& out) {
   Snapshot calls{.name = "flare_client_calls_total",
                  .help =
-                     "Calls of unary methods by clients, by the status "
-                     "that they ended with; attempts of policies count as "
-                     "calls.",
+                     "Calls by clients that have ended, by their status; "
+                     "attempts of policies count as calls.",
                  .label_names = {"channel", "method", "status"}};
   Snapshot latency{.name = "flare_client_call_latency_seconds",
                    .help = "From the beginning of such a call to its end.",
                    .type = MetricType::kHistogram,
                    .label_names = {"channel", "method"}};
+  Snapshot open{.name = "flare_client_streams_open",
+                .help = "Streaming calls of clients that haven't ended.",
+                .type = MetricType::kGauge,
+                .label_names = {"channel", "method"}};
   for (ClientCalls& each : ReadClientCalls()) {
+    if (each.streams) {
+      open.series.push_back(
+          Series{.label_values = {each.channel, each.method},
+                 .value = static_cast<double>(each.open_streams)});
+    }
     AddStatuses({each.channel, each.method}, each.values.counts,
                 each.values.others, &calls);
     latency.series.push_back(
@@ -279,6 +287,7 @@ void WriteClientCalls(std::ostream& out) {
   }
   WriteMetric(calls, out);
   WriteMetric(latency, out);
+  if (!open.series.empty()) WriteMetric(open, out);
 }
 
 // Metrics of HttpClients; each request counts once, whatever redirections it

@@ -5,6 +5,7 @@
 //        made, under the registry's lock, which the maker of a node takes.
 #include "flare/rpc/client/call_counters.h"
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <new>
@@ -24,17 +25,19 @@ class ClientCallRegistry {
     return registry;
   }
 
-  std::uint16_t Find(const std::string& uri, std::string method)
+  std::uint16_t Find(const std::string& uri,
+                     const google::protobuf::MethodDescriptor& method)
       FLARE_EXCLUDES(lock_) {
     const ScopedLock guard(lock_);
-    Key key(uri, std::move(method));
+    Key key{uri, std::string(method.full_name()),
+            method.client_streaming() || method.server_streaming()};
     if (numbers_.size() >= metrics::kMaxSeries && !numbers_.contains(key)) {
-      key = Key("(other)", "(other)");
+      key = {"(other)", "(other)", false};
     }
     const auto found = numbers_.find(key);
     if (found != numbers_.end()) return found->second;
     const auto number = static_cast<std::uint16_t>(numbers_.size() + 1);
-    auto cells = std::make_unique<CallCells>(STATUS_SUCCESS);
+    auto cells = std::make_unique<ClientCallCells>();
     numbers_.emplace(std::move(key), number);
     // relaxed: [MK1].
     MethodCallCounters::numbered_[number].store(cells.release(),
@@ -47,22 +50,35 @@ class ClientCallRegistry {
     const ScopedLock guard(lock_);
     for (const auto& [key, number] : numbers_) {
       // relaxed: stored under the lock.
-      const CallCells* const cells =
+      const ClientCallCells* const cells =
           MethodCallCounters::numbered_[number].load(std::memory_order_relaxed);
-      all.push_back({key.first, key.second, cells->Read()});
+      // relaxed: a number.
+      const std::int64_t open =
+          cells->open_streams.load(std::memory_order_relaxed);
+      all.push_back({.channel = key.channel,
+                     .method = key.method,
+                     .streams = key.streams,
+                     .values = cells->calls.Read(),
+                     .open_streams = open});
     }
     return all;
   }
 
  private:
-  using Key = std::pair<std::string, std::string>;
+  struct Key {
+    std::string channel;
+    std::string method;
+    bool streams;
+    auto operator<=>(const Key&) const = default;
+  };
   static_assert(metrics::kMaxSeries + 2 <= MethodCallCounters::kNumbers);
 
   mutable ThreadMutex lock_;
   std::map<Key, std::uint16_t> numbers_ FLARE_GUARDED_BY(lock_);
 };
 
-constinit std::array<std::atomic<CallCells*>, MethodCallCounters::kNumbers>
+constinit std::array<std::atomic<ClientCallCells*>,
+                     MethodCallCounters::kNumbers>
     MethodCallCounters::numbered_{};
 
 MethodCallCounters::~MethodCallCounters() {
@@ -76,8 +92,7 @@ MethodCallCounters::~MethodCallCounters() {
 std::uint16_t MethodCallCounters::Add(
     const google::protobuf::MethodDescriptor* method) {
   try {
-    const std::uint16_t number =
-        ClientCallRegistry::Get()->Find(uri_, std::string(method->full_name()));
+    const std::uint16_t number = ClientCallRegistry::Get()->Find(uri_, *method);
     std::atomic<Node*>* const list = ListOf(method);
     // relaxed: the exchange below reads it anew if it has changed.
     auto node = std::make_unique<Node>(

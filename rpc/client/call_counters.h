@@ -5,8 +5,8 @@
 //   MethodCallCounters::End(number, status, ns);
 //
 // Channels with the same URI share counters, which stay until the process ends.
-// Calls of unary methods are counted when they end; so is each attempt that a
-// policy makes (call_policy.h).
+// Calls are counted when they end, streaming ones, too; so is each attempt that
+// a policy makes (call_policy.h). Open streams are counted by themselves.
 #ifndef FLARE_RPC_CLIENT_CALL_COUNTERS_H_
 #define FLARE_RPC_CLIENT_CALL_COUNTERS_H_
 
@@ -21,8 +21,15 @@
 #include <vector>
 
 #include "flare/rpc/call_cells.h"
+#include "flare/rpc/rpc_status.h"
 
 namespace flare::rpc {
+
+// The counters of one method of channels with one URI.
+struct ClientCallCells {
+  CallCells calls{STATUS_SUCCESS};
+  std::atomic<std::int64_t> open_streams{0};
+};
 
 // A channel's own list of the methods that it has called. It knows them by
 // their descriptors' addresses, and keeps them until it is destroyed: where a
@@ -51,10 +58,25 @@ class MethodCallCounters {
     return Add(method);
   }
 
+  // Counts a streaming call that begins. EndStream() is to follow.
+  static void BeginStream(std::uint16_t number) {
+    // relaxed, both: as in End(), and a number that orders nothing.
+    numbered_[number]
+        .load(std::memory_order_relaxed)
+        ->open_streams.fetch_add(1, std::memory_order_relaxed);
+  }
+  static void EndStream(std::uint16_t number, int status, std::int64_t ns) {
+    // relaxed, both: as in End(), and a number that orders nothing.
+    ClientCallCells* const cells =
+        numbered_[number].load(std::memory_order_relaxed);
+    cells->calls.End(status, ns);
+    cells->open_streams.fetch_sub(1, std::memory_order_relaxed);
+  }
+
   // Counts a call that has ended. `number` is a result of Of(), not kNone.
   static void End(std::uint16_t number, int status, std::int64_t ns) {
     // relaxed: a thread that has the number from Of() sees the cells [MK1].
-    numbered_[number].load(std::memory_order_relaxed)->End(status, ns);
+    numbered_[number].load(std::memory_order_relaxed)->calls.End(status, ns);
   }
 
  private:
@@ -74,7 +96,7 @@ class MethodCallCounters {
       const google::protobuf::MethodDescriptor* method);
 
   friend class ClientCallRegistry;
-  static std::array<std::atomic<CallCells*>, kNumbers> numbered_;
+  static std::array<std::atomic<ClientCallCells*>, kNumbers> numbered_;
 
   const std::string uri_;
   std::array<std::atomic<Node*>, kLists> lists_{};
@@ -84,7 +106,9 @@ class MethodCallCounters {
 struct ClientCalls {
   std::string channel;
   std::string method;
+  bool streams = false;  // The method is a streaming one.
   CallCells::Values values;
+  std::int64_t open_streams = 0;
 };
 std::vector<ClientCalls> ReadClientCalls();
 

@@ -14,6 +14,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/channel_credentials.h"
+#include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/client_connection.h"
 #include "flare/rpc/client/context_stop.h"
 #include "flare/rpc/rpc_status.h"
@@ -337,6 +338,18 @@ RefPtr<CallStream> StreamOpener::OpenOn(std::unique_ptr<StreamWire> wire,
 }
 
 RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
+  const std::int64_t now = NowNs();
+  const std::uint16_t counters = arguments.route->CountersOf(arguments.method);
+  RefPtr<CallStream> stream = Begin(std::move(arguments), now);
+  if (counters == MethodCallCounters::kNone) return stream;
+  MethodCallCounters::BeginStream(counters);
+  stream->SetOnEnded([counters, now](int status) {
+    MethodCallCounters::EndStream(counters, status, NowNs() - now);
+  });
+  return stream;
+}
+
+RefPtr<CallStream> StreamOpener::Begin(Arguments arguments, std::int64_t now) {
   Route* const route = arguments.route;
   RpcClientController* const controller = arguments.controller;
   const RpcClientController& wishes = *arguments.wishes;
@@ -361,7 +374,6 @@ RefPtr<CallStream> StreamOpener::Open(Arguments arguments) {
     return fail(STATUS_NOT_SUPPORTED,
                 route->protocol() + " doesn't carry metadata");
   }
-  const std::int64_t now = NowNs();
   fiber::ExecutionContext* context = nullptr;
   const std::int64_t deadline = DeadlineOf(arguments, now, &context);
   if (deadline <= now) return Failed(TooLate(), controller);

@@ -73,6 +73,9 @@ class StreamOpener {
   static void Follow(const RefPtr<CallStream>& stream,
                      const Arguments& arguments, std::int64_t deadline_ns,
                      fiber::ExecutionContext* context);
+  // Open() without the counters.
+  static RefPtr<CallStream> Begin(Arguments arguments, std::int64_t now_ns);
+
   // kNotHere: the server had ended the connection; another one may do.
   // kNotConnected: it couldn't be made.
   enum class Begun { kYes, kNo, kNotHere, kNotConnected };

@@ -12,6 +12,7 @@
 #include "flare/rpc/server/method_counters.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
@@ -66,6 +67,19 @@ void MethodCounters::Measure(Slot* mine, std::uint64_t answered,
                   std::memory_order_relaxed);
 }
 
+void MethodCounters::Sample(std::int64_t now_ns) {
+  RecentCalls::Totals totals;
+  const auto add = [&](const Slot& slot) {
+    // relaxed, all: [MC1]. A failed call is counted behind its answer.
+    const std::uint64_t refused = slot.refused.load(std::memory_order_relaxed);
+    totals.failed += refused + slot.failed.load(std::memory_order_relaxed);
+    totals.ended += refused + slot.answered.load(std::memory_order_relaxed);
+  };
+  add(shared_);
+  for (std::size_t i = 0; i < slots_; ++i) add(slot_[i]);
+  recent_.Sample(now_ns, totals, latencies_ns_);
+}
+
 ServerMethodStatistics MethodCounters::Read() const {
   ServerMethodStatistics sum;
   std::uint64_t ended = 0;
@@ -84,6 +98,8 @@ ServerMethodStatistics MethodCounters::Read() const {
   // Behind those that have failed, each of which has its status counted then.
   sum.failures = failures_.Read().counts;
   sum.latencies_ns = latencies_ns_.Snapshot();
+  sum.last_10s = recent_.Over(std::chrono::seconds(10));
+  sum.last_minute = recent_.Over(std::chrono::minutes(1));
   return sum;
 }
 

@@ -18,6 +18,7 @@
 #include "flare/base/cpu.h"
 #include "flare/base/histogram.h"
 #include "flare/rpc/call_cells.h"
+#include "flare/rpc/server/recent_calls.h"
 #include "flare/rpc/server_statistics.h"
 
 namespace flare::rpc {
@@ -60,6 +61,10 @@ class MethodCounters {
     return usual_ns_.load(std::memory_order_relaxed);  // [MC1]
   }
 
+  // Takes the sample of this second (recent_calls.h). Takes a lock for a
+  // moment; any thread.
+  void Sample(std::int64_t now_ns);
+
   // All but the name. Approximate while calls come and go.
   ServerMethodStatistics Read() const;
 
@@ -96,6 +101,7 @@ class MethodCounters {
   StatusCells failures_;  // All that failed, refused ones included.
   std::atomic<std::int64_t> usual_ns_{0};
   alignas(kCacheLine) ConcurrentHistogram latencies_ns_;
+  RecentCalls recent_;
 };
 
 // Returns how many there are.

@@ -50,6 +50,28 @@ TEST_P(MethodCountersTest, TellsCallsByHowTheyEnd) {
   });
 }
 
+TEST_P(MethodCountersTest, SamplesHaveTheRatesOfTheLastSeconds) {
+  OnBoth([] {
+    MethodCounters counters;
+    counters.SetUp();
+    EXPECT_EQ(counters.Read().last_10s.seconds, 0);
+    std::int64_t now_ns = kNsPerSecond;
+    counters.Sample(now_ns);
+    for (int i = 0; i != 6; ++i) CountAnswered(&counters, kNsPerMs, i % 2 == 0);
+    counters.Refuse(fiber::GetCurrentWorkerIndex(), 11, /*overloaded=*/true);
+    counters.Begin(fiber::GetCurrentWorkerIndex());  // Isn't answered yet.
+    counters.Sample(now_ns += kNsPerSecond);
+    counters.Sample(now_ns += kNsPerSecond);
+    const Server::MethodStatistics s = counters.Read();
+    EXPECT_EQ(s.last_10s.seconds, 2);
+    EXPECT_EQ(s.last_10s.calls_per_second, 3.5);
+    EXPECT_EQ(s.last_10s.failed_per_second, 2);
+    EXPECT_GE(s.last_10s.p50_ns, kNsPerMs * 15 / 16);
+    EXPECT_GE(s.last_10s.p99_ns, s.last_10s.p50_ns);
+    EXPECT_EQ(s.last_minute.calls_per_second, 3.5);
+  });
+}
+
 // As those of a service that nobody serves.
 TEST_P(MethodCountersTest, CountWithoutSetUp) {
   OnBoth([] {

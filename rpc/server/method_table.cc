@@ -177,6 +177,11 @@ void MethodTable::SetUpCounters() {
   for (const auto& [name, method] : methods_) method->counters.SetUp();
 }
 
+void MethodTable::SampleCounters() const {
+  const std::int64_t now_ns = NowNs();
+  for (const auto& [name, method] : methods_) method->counters.Sample(now_ns);
+}
+
 std::vector<ServerMethodStatistics> MethodTable::statistics() const {
   std::vector<ServerMethodStatistics> all;
   for (const auto& [name, method] : methods_) {

@@ -124,6 +124,9 @@ class MethodTable {
 
   // Has the methods count, once the runtime is running.
   void SetUpCounters();
+  // Takes the sample of this second of all methods, for their latest rates.
+  // Takes locks for moments.
+  void SampleCounters() const;
   // Their counts, by their names.
   std::vector<ServerMethodStatistics> statistics() const;
 

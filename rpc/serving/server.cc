@@ -105,9 +105,9 @@ void DrainOverdueConnections(rpc::ServerState* state) {
   });
 }
 
-// How often connections are told that the budget is no longer tight.
-constexpr std::chrono::nanoseconds kLookForRoomInterval =
-    std::chrono::seconds(1);
+// Between two samples of the counters of methods, and between two times at
+// which connections are told that the budget is no longer tight.
+constexpr std::chrono::nanoseconds kLookInterval = std::chrono::seconds(1);
 
 // Connections that were told to end have so long for it, even if the time to
 // drain has passed meanwhile, as calls held all workers: for the replies of
@@ -327,9 +327,12 @@ class Server::Running final : public rpc::RunningServer {
         interval, [state = state_] { DrainOverdueConnections(state.Get()); });
   }
 
-  // Has connections that waited for the budget go on, also while it drains.
+  // Once a second: samples the counters of methods, and has connections that
+  // waited for the budget go on, also while it drains.
   void StartLooking() {
-    looker_ = fiber::SetTimer(kLookForRoomInterval, [state = state_] {
+    state_->methods.SampleCounters();
+    looker_ = fiber::SetTimer(kLookInterval, [state = state_] {
+      state->methods.SampleCounters();
       if (!state->budget().TakeWaiting()) return;
       state->connections.ForEachOpen(
           [](rpc::ServedConnection* connection) { connection->LookForRoom(); });

@@ -257,6 +257,7 @@ void CallStream::SetCompressionSource(Function<CompressionAlgorithm()> source) {
 
 void CallStream::Do(After* after) {
   // First: a thread that goes on may look at its effects.
+  if (after->on_ended) after->on_ended(after->ending.status);
   if (after->on_failed) after->on_failed(after->failure);
   if (after->dropped_metadata != 0) {
     NoteDroppedMetadata(after->dropped_metadata);
@@ -815,6 +816,19 @@ void CallStream::SetOnFailed(Function<void(const flare::Status&)> on_failed) {
   on_failed(why);
 }
 
+void CallStream::SetOnEnded(Function<void(int)> on_ended) {
+  int status = 0;
+  {
+    ScopedLock guard(lock_);
+    if (!detached_) {
+      on_ended_ = std::move(on_ended);
+      return;
+    }
+    status = status_.code();
+  }
+  on_ended(status);
+}
+
 void CallStream::WaitForEnd() {
   fiber::Event event;
   {
@@ -882,6 +896,7 @@ void CallStream::DetachLocked(After* after) {
   ForgetWritten(after);
   if (counted_ != 0) counter_->CountHeld(std::exchange(counted_, 0), 0);
   after->wire = std::move(wire_);
+  after->on_ended = std::move(on_ended_);
   after->on_detached = std::move(on_detached_);
   after->ending = {
       .by = ended_by_, .status = status_.code(), .answered = answered_};

@@ -222,6 +222,11 @@ class CallStream final : public StreamReceiver,
   // so it mustn't block. At once, if it is so already.
   void SetOnFailed(Function<void(const flare::Status&)> on_failed);
 
+  // For a client: called once, when nothing comes or goes any more, with the
+  // status of the call, by the thread that ends it, so it mustn't block. At
+  // once, if that is so already. May be set once.
+  void SetOnEnded(Function<void(int status)> on_ended);
+
   // For a client: waits until nothing comes or goes any more. Messages may be
   // left to be read. Blocks the fiber (or thread); one at a time.
   void WaitForEnd();
@@ -270,8 +275,9 @@ class CallStream final : public StreamReceiver,
     flare::Status failure;  // For on_failed.
     Function<void()> on_answered;
     Function<void()> not_answered;  // Dropped.
+    Function<void(int)> on_ended;
     Function<void(const Ending&)> on_detached;
-    Ending ending;  // For on_detached.
+    Ending ending;  // For on_ended and on_detached.
     Function<void(const flare::Status&)> unused;
     std::size_t dropped_metadata = 0;  // Entries.
     std::shared_ptr<const void> kept;
@@ -400,6 +406,7 @@ class CallStream final : public StreamReceiver,
   flare::Status status_ FLARE_GUARDED_BY(lock_);
   Function<void(const flare::Status&)> on_failed_ FLARE_GUARDED_BY(lock_);
   Function<void()> on_answered_ FLARE_GUARDED_BY(lock_);
+  Function<void(int)> on_ended_ FLARE_GUARDED_BY(lock_);
   Function<void(const Ending&)> on_detached_ FLARE_GUARDED_BY(lock_);
   std::shared_ptr<const void> kept_ FLARE_GUARDED_BY(lock_);
   // The server's, until the reader calls on_news_; so many parts came.
