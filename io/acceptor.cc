@@ -17,7 +17,6 @@
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
-#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/io/listener.h"
 #include "flare/io/socket_options.h"
 
@@ -29,13 +28,6 @@ int CallWithAddress(int (*call)(int, const sockaddr*, socklen_t), int fd,
   sockaddr_storage storage;
   const socklen_t length = address.ToSockaddr(&storage);
   return call(fd, reinterpret_cast<const sockaddr*>(&storage), length);
-}
-
-// Empty for other families and for the abstract namespace.
-std::string SocketFile(const Endpoint& address) {
-  const std::string_view path = address.path();
-  return path.empty() || path.front() == '\0' ? std::string()
-                                              : std::string(path);
 }
 
 // For how long somebody else may have the folder. Servers have it for less than
@@ -81,7 +73,7 @@ bool RemoveStaleFile(const std::string& path, const Endpoint& address) {
 int Bind(int fd, const Endpoint& address) {
   if (CallWithAddress(::bind, fd, address) == 0) return 0;
   const int error = errno;
-  const std::string path = SocketFile(address);
+  const std::string path = SocketFilePath(address);
   if (error == EADDRINUSE && !path.empty() && RemoveStaleFile(path, address)) {
     return CallWithAddress(::bind, fd, address) == 0 ? 0 : errno;
   }
@@ -141,7 +133,7 @@ Expected<std::vector<UniqueFd>, Status> OpenAll(
       return probe.error();
     }
   }
-  const UniqueFd lock = LockFolderOf(SocketFile(address));
+  const UniqueFd lock = LockFolderOf(SocketFilePath(address));
   std::vector<UniqueFd> sockets;
   Endpoint same = address;
   const std::size_t count = share ? groups : 1;
@@ -221,7 +213,7 @@ const char* WhoHas(const Endpoint& address) {
     return " (is another server running? `ss -ltnp` shows who has it)";
   }
   struct stat file;
-  const std::string path = SocketFile(address);
+  const std::string path = SocketFilePath(address);
   if (!path.empty() && ::lstat(path.c_str(), &file) == 0 &&
       !S_ISSOCK(file.st_mode)) {
     return " (there is a file that is no socket; name another one)";
@@ -255,12 +247,13 @@ Status ListenError(const Endpoint& address, const Status& cause) {
 }  // namespace
 
 Expected<UniqueFd, Status> OpenListeningSocket(const Endpoint& address,
-                                               int backlog) {
+                                               int backlog, bool reuse_port) {
   Acceptor::Options options;
   options.backlog = backlog;
-  auto sockets = OpenAll(address, options, /*groups=*/1);
-  if (!sockets) return ListenError(address, sockets.error());
-  return std::move(sockets->front());
+  const UniqueFd lock = LockFolderOf(SocketFilePath(address));
+  auto socket = OpenListening(address, options, reuse_port);
+  if (!socket) return ListenError(address, socket.error());
+  return socket;
 }
 
 Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Listen(
@@ -291,7 +284,6 @@ Expected<std::unique_ptr<Acceptor>, Status> Acceptor::Run(
       new Acceptor(GetLocalEndpoint(sockets.front().get()),
                    options.groups.empty() ? AllGroups() : options.groups,
                    std::move(on_accept)));
-  acceptor->RememberSocketFile();
   const auto& groups = acceptor->groups_;
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     const std::size_t group =
@@ -314,7 +306,8 @@ Acceptor::Acceptor(Endpoint local, std::vector<std::size_t> groups,
                    OnAccept on_accept)
     : local_(std::move(local)),
       groups_(std::move(groups)),
-      on_accept_(std::move(on_accept)) {}
+      on_accept_(std::move(on_accept)),
+      file_(local_) {}
 
 Acceptor::~Acceptor() { Join(); }
 
@@ -329,13 +322,12 @@ std::vector<int> Acceptor::sockets() const {
 }
 
 void Acceptor::LeaveSockets() {
-  // relaxed: only the number counts, nothing is read through it.
-  file_inode_.store(0, std::memory_order_relaxed);
+  file_.Forget();
   for (const auto& listener : listeners_) listener->LeaveBacklog();
 }
 
 void Acceptor::Stop() {
-  RemoveSocketFile();
+  file_.Remove();
   for (const auto& listener : listeners_) listener->Stop();
 }
 
@@ -348,34 +340,6 @@ std::uint64_t Acceptor::accepted() const noexcept {
   std::uint64_t sum = 0;
   for (const auto& listener : listeners_) sum += listener->accepted();
   return sum;
-}
-
-void Acceptor::RememberSocketFile() {
-  struct stat file;
-  const std::string path = SocketFile(local_);
-  if (path.empty() || ::lstat(path.c_str(), &file) != 0) return;
-  file_device_ = file.st_dev;
-  // relaxed: the thread that stops the acceptor has been given it.
-  file_inode_.store(file.st_ino, std::memory_order_relaxed);
-}
-
-// Unless somebody has put another one in its place. While there is a socket
-// that listens: then nobody takes the file for one left over and replaces it,
-// maybe with one of the same number.
-void Acceptor::RemoveSocketFile() {
-  // relaxed: only one gets it.
-  const auto inode = file_inode_.exchange(0, std::memory_order_relaxed);
-  if (inode == 0) return;
-  // The file is the parent's.
-  if (fiber::IsForkedChild()) [[unlikely]] {
-    fiber::DieAsForkedChild();
-  }
-  struct stat file;
-  const std::string path = SocketFile(local_);
-  if (::lstat(path.c_str(), &file) == 0 && file.st_dev == file_device_ &&
-      file.st_ino == inode) {
-    ::unlink(path.c_str());
-  }
 }
 
 }  // namespace flare::io

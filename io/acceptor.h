@@ -19,7 +19,6 @@
 #ifndef FLARE_IO_ACCEPTOR_H_
 #define FLARE_IO_ACCEPTOR_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +31,7 @@
 #include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/io/fd.h"
+#include "flare/io/socket_file.h"
 
 namespace flare::io {
 
@@ -123,23 +123,21 @@ class Acceptor {
   static Expected<std::unique_ptr<Acceptor>, Status> Run(
       std::vector<UniqueFd> sockets, const Options& options, OnAccept on_accept,
       bool adopted);
-  void RememberSocketFile();
-  void RemoveSocketFile();
 
   const Endpoint local_;
   const std::vector<std::size_t> groups_;
   const OnAccept on_accept_;
   std::vector<RefPtr<Listener>> listeners_;
-  // Device and inode of the Unix socket file; 0: there is none (any more).
-  std::uint64_t file_device_ = 0;
-  std::atomic<std::uint64_t> file_inode_{0};
+  SocketFile file_;
 };
 
 // A socket that listens on `address`, for accepting by code of one's own, which
-// also removes the file of a Unix socket. Non-blocking. Errors and blocking as
-// of Acceptor::Listen().
+// also removes the file of a Unix socket. Non-blocking. With `reuse_port`
+// several sockets of this user, opened in this way, have the address. Errors
+// and blocking as of Acceptor::Listen().
 Expected<UniqueFd, Status> OpenListeningSocket(const Endpoint& address,
-                                               int backlog);
+                                               int backlog,
+                                               bool reuse_port = false);
 
 }  // namespace flare::io
 
