@@ -12,18 +12,19 @@
 namespace flare::rpc {
 namespace {
 
-using enum CompressionAlgorithm;
-
 // Whole bodies: the one that packs best in least time first. Pieces: the one
 // whose context is the smallest first, as it is held as long as the reply
 // lasts.
-constexpr std::array<CompressionAlgorithm, 3> kForBodies = {kZstd, kGzip,
-                                                            kZlib};
-constexpr std::array<CompressionAlgorithm, 3> kForPieces = {kGzip, kZlib,
-                                                            kZstd};
+constexpr std::array<CompressionAlgorithm, 3> kForBodies = {
+    CompressionAlgorithm::kZstd, CompressionAlgorithm::kGzip,
+    CompressionAlgorithm::kZlib};
+constexpr std::array<CompressionAlgorithm, 3> kForPieces = {
+    CompressionAlgorithm::kGzip, CompressionAlgorithm::kZlib,
+    CompressionAlgorithm::kZstd};
 
 std::string_view NameOf(CompressionAlgorithm algorithm) {
-  return algorithm == kZstd ? "zstd" : HttpCodingName(algorithm);
+  return algorithm == CompressionAlgorithm::kZstd ? "zstd"
+                                                  : HttpCodingName(algorithm);
 }
 
 // "q=0.25" among the parameters of a coding: 250. Without it, and for a text
@@ -156,12 +157,13 @@ void HttpCodingWeights::Add(std::string_view value) {
   ForEachListMember(value, [this](std::string_view member) {
     const std::size_t end = member.find(';');
     const std::string_view name = TrimBlanks(member.substr(0, end));
-    Weight* const weight = HttpCodingOf(name) == kGzip   ? &gzip_
-                           : HttpCodingOf(name) == kZlib ? &deflate_
-                           : IEquals(name, "zstd")       ? &zstd_
-                           : IEquals(name, "identity")   ? &identity_
-                           : name == "*"                 ? &any_
-                                                         : nullptr;
+    Weight* const weight =
+        HttpCodingOf(name) == CompressionAlgorithm::kGzip   ? &gzip_
+        : HttpCodingOf(name) == CompressionAlgorithm::kZlib ? &deflate_
+        : IEquals(name, "zstd")                             ? &zstd_
+        : IEquals(name, "identity")                         ? &identity_
+        : name == "*"                                       ? &any_
+                                                            : nullptr;
     if (weight == nullptr) return;
     *weight =
         WeightIn(end == std::string_view::npos ? "" : member.substr(end + 1));
@@ -175,9 +177,9 @@ bool HttpCodingWeights::refuses_identity() const {
 HttpCodingWeights::Weight HttpCodingWeights::WeightOf(
     CompressionAlgorithm algorithm) const {
   switch (algorithm) {
-    case kGzip:
+    case CompressionAlgorithm::kGzip:
       return gzip_ ? gzip_ : any_;
-    case kZlib:
+    case CompressionAlgorithm::kZlib:
       return deflate_ ? deflate_ : any_;
     default:
       return zstd_;
@@ -186,7 +188,7 @@ HttpCodingWeights::Weight HttpCodingWeights::WeightOf(
 
 CompressionAlgorithm HttpCodingWeights::Choose(
     const std::array<CompressionAlgorithm, 3>& preferred) const {
-  CompressionAlgorithm chosen = kNone;
+  CompressionAlgorithm chosen = CompressionAlgorithm::kNone;
   unsigned largest = 0;
   for (const CompressionAlgorithm algorithm : preferred) {
     const unsigned weight = WeightOf(algorithm).value_or(0);
@@ -194,7 +196,8 @@ CompressionAlgorithm HttpCodingWeights::Choose(
     largest = weight;
     chosen = algorithm;
   }
-  return largest >= identity_.value_or(0) ? chosen : kNone;
+  return largest >= identity_.value_or(0) ? chosen
+                                          : CompressionAlgorithm::kNone;
 }
 
 // --- replies ---------------------------------------------------------------
@@ -207,7 +210,7 @@ void CompressReply(const HttpRequest& request, std::size_t from,
   const bool must = weights.refuses_identity();
   if (size == 0 || (size < from && !must)) return;
   const CompressionAlgorithm coding = weights.Choose(kForBodies);
-  if (coding == kNone) return;
+  if (coding == CompressionAlgorithm::kNone) return;
   auto packed = Compress(coding, *response->noncontiguous_body());
   if (!packed || (packed->size() >= size && !must)) return;
   response->set_body(*std::move(packed));
@@ -220,7 +223,7 @@ std::unique_ptr<StreamCompressor> CompressPieces(const HttpRequest& request,
   HttpCodingWeights weights;
   if (!Negotiate(request, from, head, &weights)) return nullptr;
   const CompressionAlgorithm coding = weights.Choose(kForPieces);
-  if (coding == kNone) return nullptr;
+  if (coding == CompressionAlgorithm::kNone) return nullptr;
   auto packer = StreamCompressor::New(coding);
   if (!packer) return nullptr;  // No memory.
   SetCoding(coding, head->headers());
