@@ -232,6 +232,33 @@ class ShortTest(unittest.TestCase):
         newer.send_signal(signal.SIGTERM)
         self.assertEqual(newer.wait(PATIENCE_S), 0)
 
+    def test_sockets(self):
+        server, said = self.serve('sockets')
+        lines, datagrams = (('127.0.0.1', int(address.split(':')[1]))
+                            for address in said.split())
+        with socket.create_connection(lines, PATIENCE_S) as first, \
+                socket.create_connection(lines, PATIENCE_S) as second, \
+                second.makefile('r') as answers:
+            # The first one's line isn't over, and holds up nobody.
+            first.sendall(b'half a li')
+            second.sendall(b'hello\nthe second line\n')
+            self.assertEqual(answers.readline(), 'olleh\n')
+            self.assertEqual(answers.readline(), 'enil dnoces eht\n')
+            first.sendall(b'ne\n')
+            self.assertEqual(first.recv(100), b'enil a flah\n')
+            first.sendall(b'x' * 6000)
+            with self.assertRaises(ConnectionError):
+                if not first.recv(100):
+                    raise ConnectionError('closed')
+            with socket.socket(type=socket.SOCK_DGRAM) as peer:
+                peer.settimeout(PATIENCE_S)
+                for datagram in (b'hello', b''):
+                    peer.sendto(datagram, datagrams)
+                    self.assertEqual(peer.recvfrom(100), (datagram, datagrams))
+            server.send_signal(signal.SIGTERM)
+            self.assertEqual(answers.readline(), '')
+        self.assertEqual(server.wait(PATIENCE_S), 0)
+
     def test_rest(self):
         server, url = self.serve('rest')
         url += '/prices/north'
