@@ -8,6 +8,7 @@ import time
 import unittest
 
 import unittest_xml
+from free_ports import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE_S = 60
@@ -18,12 +19,6 @@ cup
 tea
 sum: 18
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
 
 
 class FromGrpcTest(unittest.TestCase):

@@ -23,7 +23,7 @@ void WithAttachment(const echo::EchoService_SyncStub& stub) {
   echo::EchoRequest request;
   request.set_body("body");
   flare::RpcClientController controller;
-  controller.SetTimeout(milliseconds(500));
+  controller.SetTimeout(milliseconds(5000));
   // For the request and its attachment; the service chooses for the reply.
   controller.SetCompressionAlgorithm(flare::rpc::COMPRESSION_ALGORITHM_ZSTD);
   std::string bytes(100'000, 'a');

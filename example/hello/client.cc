@@ -14,7 +14,7 @@ int Entry(int, char**) {
   echo::EchoRequest request;
   request.set_body("Hello, fibers.");
   flare::RpcClientController controller;
-  controller.SetTimeout(std::chrono::milliseconds(500));
+  controller.SetTimeout(std::chrono::seconds(5));
   auto reply = stub.Echo(request, &controller);  // Blocks this fiber.
   if (!reply) {
     std::cerr << reply.error().ToString() << '\n';

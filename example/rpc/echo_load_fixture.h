@@ -61,11 +61,15 @@ class EchoLoadTest : public LoadTest {
     return options;
   }
 
-  void TearDown() override {
+  // Returns when all calls have ended.
+  void StopServer() {
     if (server_ == nullptr) return;
     server_->Stop();
     server_->Join();
+    server_.reset();
   }
+
+  void TearDown() override { StopServer(); }
 
  private:
   std::unique_ptr<flare::Server> server_;

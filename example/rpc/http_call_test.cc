@@ -54,7 +54,16 @@ class HttpLoadTest : public LoadTest {
                                                 flare::HttpResponse* response,
                                                 flare::HttpServerContext*) {
           ++gets_;
+          at_once_.Begin();
           response->set_body("a page");
+        }));
+    server_.AddHttpHandler(
+        "/missing",
+        flare::NewHttpGetHandler([this](const flare::HttpRequest&,
+                                        flare::HttpResponse* response,
+                                        flare::HttpServerContext*) {
+          at_once_.Begin();
+          response->set_status(flare::HttpStatus::NotFound);
         }));
     server_.AddHttpHandler(
         "/slow", flare::NewHttpGetHandler(
@@ -80,6 +89,7 @@ class HttpLoadTest : public LoadTest {
 
   flare::Server server_;
   std::atomic<int> gets_{0};
+  CallsWithoutPause at_once_;
   std::atomic<int> slow_gets_{0};
 };
 
@@ -130,17 +140,17 @@ TEST_F(HttpLoadTest, GetsWithoutABody) {
 
 // The server was reached, whatever its status or its reply.
 TEST_F(HttpLoadTest, FailuresThatWereAnsweredAreRepeatedAtFullSpeed) {
-  LoadOptions options = OptionsFor("/nowhere");
+  LoadOptions options = OptionsFor("/missing");
   options.requests = 600;
   options.max_pending = 1;
-  const std::int64_t begin = flare::NowNs();
   EXPECT_EQ(Run(options).failures, (Failures{{404, 600}}));
+  const int before = at_once_.count();
+  EXPECT_GE(before, 50);
   options.server_addr = OptionsFor("/get").server_addr;
   options.verify = true;  // It isn't the sent body: it is empty.
   EXPECT_EQ(Run(options).failures,
             (Failures{{flare::rpc::STATUS_MALFORMED_DATA, 600}}));
-  // With pauses each would take six.
-  EXPECT_LT(flare::NowNs() - begin, 4'000'000'000);
+  EXPECT_GE(at_once_.count() - before, 50);
 }
 
 TEST_F(HttpLoadTest, PostsBodiesAndVerifiesTheReply) {
@@ -271,10 +281,16 @@ TEST_F(ScriptedHttpTest, ConnectionThatEndsWithItsReplyIsReplaced) {
 
 TEST_F(ScriptedHttpTest, ConnectionClosedInBetweenIsReplaced) {
   const auto answer_and_close = [](RawPeer* peer) { Answer(peer, kOk); };
-  ScriptedServer server({answer_and_close, answer_and_close});
-  LoadOptions options = server.OptionsForCalls(2);
-  options.qps = 1;  // Time to close it, and to notice.
-  EXPECT_EQ(Run(options).successes(), 2u);
+  std::uint64_t successes = 0;
+  // Time to close it, and to notice, of which a busy machine needs more.
+  for (const double qps : {5.0, 1.0, 0.1}) {
+    ScriptedServer server({answer_and_close, answer_and_close});
+    LoadOptions options = server.OptionsForCalls(2);
+    options.qps = qps;
+    successes = Run(options).successes();
+    if (successes == 2) break;
+  }
+  EXPECT_EQ(successes, 2u);
 }
 
 TEST_F(ScriptedHttpTest, BrokenAndMalformedRepliesFailOneCall) {

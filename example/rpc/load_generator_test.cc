@@ -235,15 +235,22 @@ TEST_F(LoadGeneratorTest, FailuresAreCountedByStatus) {
 }
 
 TEST_F(LoadGeneratorTest, TimeoutIsAFailure) {
-  flare::fiber::Event next_call;  // Comes when the first has timed out.
-  LoadOptions options = StartServer(
-      [&](int call, protobuf_echo::EchoResponse*, flare::RpcServerController*) {
-        if (call == 0) next_call.Wait();
-        next_call.Set();
-      });
-  options.requests = 10;
-  options.timeout = 2s;  // Enough for the others on a busy machine.
-  const CallStatistics calls = Run(options);
+  CallStatistics calls;
+  // The others may need more on a busy machine.
+  for (const auto timeout : {1s, 5s, 25s}) {
+    flare::fiber::Event next_call;  // Comes when the first has timed out.
+    LoadOptions options =
+        StartServer([&](int call, protobuf_echo::EchoResponse*,
+                        flare::RpcServerController*) {
+          if (call == 0) next_call.Wait();
+          next_call.Set();
+        });
+    options.requests = 10;
+    options.timeout = timeout;
+    calls = Run(options);
+    StopServer();
+    if (calls.successes() == 9) break;
+  }
   EXPECT_EQ(calls.failures, (Failures{{flare::rpc::STATUS_TIMEOUT, 1}}));
   EXPECT_EQ(calls.successes(), 9u);
 }
@@ -367,7 +374,7 @@ TEST_F(LoadGeneratorTest, CallsThatWereDueInTheWindowAreSentAfterIt) {
           begun.Set();
           go_on.Wait();
         });
-    options.qps = 1e6;
+    options.qps = 1000;
     options.max_pending = 1;
     options.timeout = std::chrono::minutes(1);
     options.caller_kind = kind;
@@ -377,8 +384,9 @@ TEST_F(LoadGeneratorTest, CallsThatWereDueInTheWindowAreSentAfterIt) {
     const std::int64_t begin = flare::NowNs();
     load.Start();
     begun.Wait();
+    while (flare::NowNs() - begin < 5'000'000) flare::this_fiber::Yield();
     load.End();
-    const std::int64_t due_at_most = (flare::NowNs() - begin) / 1000 + 1;
+    const std::int64_t due_at_most = (flare::NowNs() - begin) / 1'000'000 + 1;
     go_on.Set();
     ASSERT_TRUE(load.WaitUntilFinished(flare::kNoDeadline));
     const std::uint64_t sent = recorder.ordinary.Take().successes();
@@ -417,17 +425,17 @@ TEST_F(LoadGeneratorTest, CallsThatAreNotSentEvenThenAreCounted) {
 }
 
 TEST_F(LoadGeneratorTest, FailuresByTheServiceAreRepeatedAtFullSpeed) {
-  LoadOptions options = StartServer([](int call, auto*, auto* controller) {
+  CallsWithoutPause at_once;
+  LoadOptions options = StartServer([&](int call, auto*, auto* controller) {
+    at_once.Begin();
     controller->SetFailed(call % 2 == 0 ? flare::rpc::STATUS_FROM_USER : -7,
                           "as it wants");
   });
   options.requests = 600;
   options.max_pending = 1;
-  const std::int64_t begin = flare::NowNs();
   EXPECT_EQ(Run(options).failures,
             (Failures{{flare::rpc::STATUS_FROM_USER, 300}, {-7, 300}}));
-  // With pauses it would take six.
-  EXPECT_LT(flare::NowNs() - begin, 4'000'000'000);
+  EXPECT_GE(at_once.count(), 50);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ import time
 import unittest
 
 import unittest_xml
+from free_ports import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE_S = 120
@@ -26,12 +27,6 @@ def find(program, folders):
 
 POSTGRES = find('postgres', sorted(glob.glob('/usr/lib/postgresql/*/bin')))
 REDIS = find('redis-server', ['/usr/bin'])
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(('127.0.0.1', 0))
-        return str(taken.getsockname()[1])
 
 
 def wait_until(done):
@@ -64,7 +59,7 @@ class LibraryTest(unittest.TestCase):
         self.addCleanup(server.terminate)
 
     def start_redis(self, *arguments):
-        port = free_port()
+        port = str(free_port())
         self.start([REDIS, '--port', port, '--bind', '127.0.0.1', '--save', '',
                     '--dir', self.folder, *arguments])
 
@@ -87,9 +82,12 @@ class LibraryTest(unittest.TestCase):
                          (1, 'push: ' + said + said + said))
 
     def test_without_redis(self):
-        self.assertEqual(self.run_example('redis', '127.0.0.1', free_port()),
-                         (1, 'push: Connection refused\n'
-                             'Connection refused\nConnection refused\n'))
+        with socket.socket() as taken:  # Doesn't listen.
+            taken.bind(('127.0.0.1', 0))
+            port = str(taken.getsockname()[1])
+            self.assertEqual(self.run_example('redis', '127.0.0.1', port),
+                             (1, 'push: Connection refused\n'
+                                 'Connection refused\nConnection refused\n'))
 
     @unittest.skipUnless(POSTGRES, 'PostgreSQL is not installed')
     def test_postgres(self):

@@ -13,6 +13,9 @@ wait_for() {  # <port>
   echo "nobody listens on port $1" >&2
   exit 1
 }
+wait_for_handler() {  # <process>: of SIGTERM, bit 14 of this mask.
+  until grep -q '^SigCgt:.*[4-7c-f]...$' "/proc/$1/status"; do sleep 0.01; done
+}
 trap 'kill -KILL $(jobs -p) 2> /dev/null || true' EXIT
 
 # Step 2: serve.
@@ -38,6 +41,7 @@ wait_for 5600
 curl http://127.0.0.1:5600/fares.Fares/Find \
   -H 'Content-Type: application/json' -d '{"from": "Oslo", "to": "Rome"}'
 echo
+wait_for_handler "$fares"
 kill "$fares"
 wait "$fares"
 
@@ -56,6 +60,7 @@ curl http://127.0.0.1:5600/inspect/server
 curl http://127.0.0.1:5600/grpc.health.v1.Health/Check \
   -H 'Content-Type: application/x-proto3-json' -d '{"service": "fares.Fares"}'
 echo
+wait_for_handler "$fares"
 kill -TERM "$fares"
 wait "$fares"
 echo "stopped with status $?"

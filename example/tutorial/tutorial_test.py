@@ -2,12 +2,12 @@
 
 import os
 import re
-import socket
 import subprocess
 import tempfile
 import unittest
 
 import unittest_xml
+from free_ports import free_ports
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Where the programs are; tools/test_cmake names another folder.
@@ -41,53 +41,37 @@ stopped with status 0
 """
 
 
-def free_block(size):
-    """The first of `size` ports that nobody uses.
-
-    Below those that the system gives to others meanwhile.
-    """
-    base = 20000 + os.getpid() % 1200 * 10
-    for first in range(base, base + 100, size):
-        try:
-            for port in range(first, first + size):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(('127.0.0.1', port))
-            return first
-        except OSError:
-            continue
-    raise OSError('all ports from %d on are in use' % base)
-
-
 class TutorialTest(unittest.TestCase):
 
-    def setUp(self):
+    def run_commands(self):
+        """Their exit status and output, with the ports of the page."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        os.symlink(BUILD, os.path.join(self.folder, 'build'))
-        self.port = free_block(10)
+        os.symlink(BUILD, os.path.join(folder.name, 'build'))
+        port = free_ports(10)
         for name in ('commands.sh', 'fares.flags'):
-            self.copy(name)
-
-    def copy(self, name):
-        """With ports from self.port on in the place of 5600 and so on."""
-        with open(os.path.join(HERE, name), encoding='utf-8') as file:
-            text = file.read()
-        text = re.sub(r'\b560(\d)\b', lambda m: str(self.port + int(m.group(1))),
-                      text)
-        with open(os.path.join(self.folder, name), 'w',
-                  encoding='utf-8') as file:
-            file.write(text)
+            with open(os.path.join(HERE, name), encoding='utf-8') as file:
+                text = file.read()
+            text = re.sub(r'\b560(\d)\b',
+                          lambda m: str(port + int(m.group(1))), text)
+            with open(os.path.join(folder.name, name), 'w',
+                      encoding='utf-8') as file:
+                file.write(text)
+        done = subprocess.run(['bash', 'commands.sh'], cwd=folder.name,
+                              stdout=subprocess.PIPE, timeout=PATIENCE_S)
+        return done.returncode, re.sub(r'\b%d(\d)\b' % (port // 10), r'560\1',
+                                       done.stdout.decode())
 
     def test_commands_do_what_the_page_says(self):
-        done = subprocess.run(['bash', 'commands.sh'], cwd=self.folder,
-                              stdout=subprocess.PIPE, timeout=PATIENCE_S)
-        said = re.sub(r'\b%d(\d)\b' % (self.port // 10), r'560\1',
-                      done.stdout.decode())
-        self.assertRegex(said, '^' + re.escape(SERVED + CALLED + FOUND) +
-                         (OBSERVED + DEPLOYED.lstrip()).lstrip() + '$')
-        self.assertEqual(done.returncode, 0)
+        page = ('^' + re.escape(SERVED + CALLED + FOUND) +
+                (OBSERVED + DEPLOYED.lstrip()).lstrip() + '$')
+        # Again, as a call may take longer than a second on a busy machine.
+        for _ in range(3):
+            status, said = self.run_commands()
+            if status == 0 and re.search(page, said):
+                break
+        self.assertRegex(said, page)
+        self.assertEqual(status, 0)
 
 
 if __name__ == '__main__':

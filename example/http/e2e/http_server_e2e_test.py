@@ -204,7 +204,7 @@ class LoadGenerators(HttpServerTest):
   def test_wrk(self):
     server = self.serve("--body_size=100")
     done = subprocess.run(
-        ["wrk", "-t1", "-c20", "-d1", self.url(server)],
+        ["wrk", "-t1", "-c20", "-d1", "--timeout", "60s", self.url(server)],
         capture_output=True, text=True, check=True)
     self.assertNotIn("Socket errors", done.stdout)
     self.assertNotIn("Non-2xx", done.stdout)

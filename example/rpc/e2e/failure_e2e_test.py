@@ -105,9 +105,6 @@ class KilledCallers(harness.TestCase):
   """Callers that are killed (SIGKILL) in the middle of calls of nine seconds."""
 
   CALLERS = 50
-  # Nobody works for them any more after this time: a second at most, unless the
-  # machine is busy.
-  LIMIT_S = 4.0
 
   def running(self, port):
     """How many calls run, the one that asks included."""
@@ -130,24 +127,28 @@ class KilledCallers(harness.TestCase):
       os._exit(0)
 
   def test_leave_no_call_running(self):
+    # They take a second at most, unless the machine is busy. By themselves they
+    # would end after nine.
+    self.assertTrue(any(self.time_of_calls() < 8 for _ in range(3)))
+
+  def time_of_calls(self):
+    """Seconds from the first call of the callers to the end of the last."""
     server = self.start_server("--work=sleep_fiber", "--work_us=9000000")
     wire.messages()
     began = time.monotonic()
     callers = [self.start_caller(server.port) for _ in range(self.CALLERS)]
     try:
       harness.wait_until(
-          lambda: self.running(server.port) == self.CALLERS + 1, "all calls")
+          lambda: (self.running(server.port) == self.CALLERS + 1 or
+                   time.monotonic() - began > 8), "all calls")
     finally:
       for pid in callers:
         os.kill(pid, signal.SIGKILL)
-      killed = time.monotonic()
       for pid in callers:
         os.waitpid(pid, 0)
     harness.wait_until(lambda: self.running(server.port) == 1,
                        "the end of all calls")
-    took = time.monotonic() - killed
-    self.assertLess(time.monotonic() - began, 9.0, "calls may have ended alone")
-    self.assertLess(took, self.LIMIT_S)
+    return time.monotonic() - began
 
 
 class PipeliningClient:
@@ -224,24 +225,28 @@ class StoppedServer(harness.TestCase):
                          self.processed(server))
         self.assertNotIn("3", figures["failures_by_status"], "time-outs")
 
+  # Longer than tests wait for the end.
+  DRAINS_LONG = "--flare_rpc_server_drain_timeout_ms=600000"
+
   def test_idle_server_stops_at_once(self):
-    server = self.start_server()
+    server = self.start_server(self.DRAINS_LONG)
     with wire.FlareConnection(server.port) as idle:
-      self.assertEqual(server.stop(limit_s=10), 0, server)
+      self.assertEqual(server.stop(), 0, server)
       self.assertIsNone(idle.receive())
 
   def test_other_quit_signals(self):
     for number in (signal.SIGINT, signal.SIGQUIT):
       with self.subTest(signal=number):
         server = self.start_server()
-        self.assertEqual(server.stop(number, limit_s=10), 0, server)
+        self.assertEqual(server.stop(number), 0, server)
 
   def test_half_a_request_does_not_hold_up_the_stop(self):
-    server = self.start_server()
+    server = self.start_server(self.DRAINS_LONG,
+                               "--flare_rpc_server_message_timeout=600")
     with wire.FlareConnection(server.port) as connection:
       connection.send(wire.echo_frame(1, "cut short")[:-3])
       self.assertTrue(wire.echo_works(server.port))
-      self.assertEqual(server.stop(limit_s=20), 0, server)
+      self.assertEqual(server.stop(), 0, server)
 
   def test_port_is_free_again_afterwards(self):
     server = self.start_server()

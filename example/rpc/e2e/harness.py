@@ -14,7 +14,6 @@ bazel-bin/ may still be that of another configuration.)
 
 import ctypes
 import os
-import random
 import re
 import shutil
 import signal
@@ -37,6 +36,7 @@ SOURCE_TREE = os.path.join(HERE, "..", "..", "..")
 
 sys.path.append(os.path.join(SOURCE_TREE, "tools"))
 import unittest_xml  # noqa: E402
+from free_ports import free_port  # noqa: E402, F401 (for the tests)
 
 PROTO_FILE = os.path.join(HERE, "..", "echo_service.proto")
 
@@ -73,29 +73,6 @@ def wait_until(condition, what, limit_s=PATIENCE_S, poll_s=POLL_S):
     if time.monotonic() > deadline:
       raise GaveUp(f"waited {limit_s:g} s for {what}")
     time.sleep(poll_s)
-
-
-# One for each port that free_port() has given out, until this process ends.
-_claims = []
-
-
-def free_port():
-  """A TCP port that nobody listens on, outside the range that the kernel
-  hands out to clients, so that no connection takes it in the meantime. Nor do
-  tests that run at the same time, which see that it is claimed."""
-  while True:
-    port = random.randrange(20000, 32000)
-    # The name is gone when the socket is.
-    claim = socket.socket(socket.AF_UNIX)
-    try:
-      claim.bind(f"\0flare_e2e_port_{port}")
-      with socket.socket() as probe:
-        probe.bind(("0.0.0.0", port))
-    except OSError:
-      claim.close()
-      continue
-    _claims.append(claim)
-    return port
 
 
 def can_connect(port):

@@ -199,7 +199,7 @@ class SizesAndTargets(LoadTest):
 
   def test_the_rate_of_a_target_is_that_until_it_was_done(self):
     fast = self.start_server()
-    slow = self.start_server("--work=sleep_fiber", "--work_us=50000")
+    slow = self.start_server("--work=sleep_fiber", "--work_us=100000")
     _, figures = self.press(
         f"flare://127.0.0.1:{fast.port};flare://127.0.0.1:{slow.port}",
         "--requests=40", "--max_pending=2")

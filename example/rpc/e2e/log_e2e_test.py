@@ -41,7 +41,8 @@ class UnreadLog(harness.TestCase):
   def check_calls(self, port):
     for scheme in ("flare", "http+pb"):
       status, log = self.run_to_end(
-          "client", f"--server_addr={scheme}://127.0.0.1:{port}")
+          "client", f"--server_addr={scheme}://127.0.0.1:{port}",
+          "--flare_rpc_client_default_rpc_timeout_ms=60000")
       self.assertEqual(status, 0, log)
 
   def test_the_server_goes_on_and_ends(self):
@@ -61,7 +62,8 @@ class UnreadLog(harness.TestCase):
     send_garbage(relay.port)
     status, log = self.run_to_end(
         "press", f"--server_addr=flare://127.0.0.1:{relay.port}",
-        "--relay_stub", "--requests=100", "--max_pending=2")
+        "--relay_stub", "--requests=100", "--max_pending=2",
+        "--timeout=60000")
     self.assertEqual(status, 0, log)
     self.assertEqual(relay.stop(), 0)
 
@@ -94,7 +96,7 @@ class UnreadLog(harness.TestCase):
     server = self.start_server()
     press = self.start(
         "press", f"--server_addr=flare://127.0.0.1:{server.port}",
-        "--requests=1000", f"--json={self.path('press.json')}",
+        "--requests=1000", "--timeout=60000", f"--json={self.path('press.json')}",
         stderr=self.full_pipe())
     self.assertEqual(press.wait(), 0)
     with open(self.path("press.json")) as f:

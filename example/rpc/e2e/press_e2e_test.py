@@ -148,8 +148,9 @@ class Figures(PressTest):
     self.assertAlmostEqual(figures["requests"] + figures["unsent"], due,
                            delta=200)
     self.assertGreater(figures["unsent"], due - 200)
-    # For as long as the time-out they are sent late, and show it.
-    self.assertLessEqual(figures["requests"], 24)
+    # For as long as the time-out they are sent late, and show it. A busy
+    # machine ends that late.
+    self.assertLessEqual(figures["requests"], due / 100 + 20 + 30)
     self.assertIn(f"{figures['unsent']} call(s) were due and never sent", log)
 
   def test_calls_that_are_due_at_the_end_are_sent(self):
@@ -321,7 +322,7 @@ class Endings(PressTest):
       with self.subTest(address=address):
         press = self.start_with_files(
             "ulimit -n 300", "press", "--max_pending=300", "--requests=1",
-            f"--server_addr={address}")
+            "--timeout=60000", f"--server_addr={address}")
         self.assertEqual(press.wait(), 0, press)
         self.assertEqual("may be 300 connections" in press.log(), warned, press)
 
