@@ -33,6 +33,8 @@
 #include "flare/rpc/http_client/http_client_counters.h"
 #include "flare/rpc/metrics.h"
 #include "flare/rpc/policy/retry_budget.h"
+#include "flare/rpc/redis/redis_counters.h"
+#include "flare/rpc/redis_client.h"
 
 namespace flare::rpc {
 namespace {
@@ -323,6 +325,36 @@ void WriteClientHttp(std::ostream& out) {
   WriteMetric(latency, out);
 }
 
+// Metrics of RedisClients.
+void WriteClientRedis(std::ostream& out) {
+  Snapshot requests{.name = "flare_client_redis_requests_total",
+                    .help =
+                        "Requests of RedisClients, by outcome: \"OK\", "
+                        "\"error\" for an error of the server's, or the error "
+                        "of those without a reply.",
+                    .label_names = {"server", "outcome"}};
+  Snapshot latency{.name = "flare_client_redis_latency_seconds",
+                   .help = "From the beginning of such a request to its end.",
+                   .type = MetricType::kHistogram,
+                   .label_names = {"server"}};
+  const auto name_of = [](int outcome) -> std::string {
+    if (outcome == RedisCounters::kOk) return "OK";
+    if (outcome == RedisCounters::kErrorReply) return "error";
+    return RedisClient::ErrorCodeToString(outcome);
+  };
+  for (auto& [server, values] : RedisCounters::Read()) {
+    for (const auto& [outcome, count] : values.counts) {
+      requests.series.push_back(
+          Series{.label_values = {server, name_of(outcome)},
+                 .value = static_cast<double>(count)});
+    }
+    latency.series.push_back(
+        Series{.label_values = {server}, .histogram = values.seconds});
+  }
+  WriteMetric(requests, out);
+  WriteMetric(latency, out);
+}
+
 // Metrics of the budget that all channels of the process share.
 void WriteRetryMetrics(std::ostream& out) {
   const RetryBudget& budget = RetryBudget::Default();
@@ -587,6 +619,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteChannelMetrics(out);
   WriteClientCalls(out);
   WriteClientHttp(out);
+  WriteClientRedis(out);
   WriteRetryMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",

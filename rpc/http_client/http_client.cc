@@ -13,8 +13,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/fiber/async.h"
-#include "flare/fiber/execution_context.h"
-#include "flare/rpc/client/context_stop.h"
+#include "flare/rpc/client/wait_limit.h"
 #include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/http_client/http_client_counters.h"
 #include "flare/rpc/http_client/http_connections.h"
@@ -24,15 +23,6 @@
 namespace flare {
 namespace rpc {
 namespace {
-
-HttpWaitLimit WaitLimitOf(std::chrono::nanoseconds timeout) {
-  auto* const context = fiber::ExecutionContext::Current();
-  const std::int64_t deadline_ns =
-      DeadlineIn(context, SaturatingAdd(NowNs(), ToNs(timeout)));
-  return {context == nullptr ? std::stop_token() : context->stop_token(),
-          std::chrono::steady_clock::time_point(
-              std::chrono::nanoseconds(deadline_ns))};
-}
 
 bool IsRepeatable(HttpMethod method) {
   return method != HttpMethod::Post && method != HttpMethod::Patch;
@@ -99,7 +89,7 @@ class HttpFetch {
       : connections_(std::move(connections)),
         request_(std::move(request)),
         options_(options),
-        limit_(WaitLimitOf(options.timeout)) {}
+        limit_{WaitLimit::In(options.timeout)} {}
 
   Result Run(const std::string& url) {
     auto parsed = ParseHttpUrl(url);

@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "flare/base/clock.h"
-#include "flare/fiber/execution_context.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/client/client_side.h"
-#include "flare/rpc/http_client_options.h"
 
 namespace flare::rpc {
 namespace {
@@ -25,25 +23,6 @@ io::StreamConnection::Options StreamOptionsOfHttpClient() {
 }
 
 }  // namespace
-
-flare::Status HttpWaitLimit::Exceeded(std::string_view during) const {
-  const auto* const context = fiber::ExecutionContext::Current();
-  const auto cause =
-      context == nullptr ? fiber::StopCause::kNone : context->stop_cause();
-  // The deadline of the context is the request's, too. Whether that stops the
-  // context before the wait's end is chance.
-  if (!stop.stop_requested() || cause == fiber::StopCause::kDeadline) {
-    return flare::Status(ERROR_TIMEOUT,
-                         "the time is over, " + std::string(during));
-  }
-  return flare::Status(
-      ERROR_CANCELLED,
-      "cancelled " + std::string(during) +
-          (context == nullptr ? ""
-                              : std::string(", as the call that it is part of "
-                                            "has ended: ") +
-                                    fiber::ToString(cause)));
-}
 
 // --- the user --------------------------------------------------------------
 

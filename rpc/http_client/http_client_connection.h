@@ -48,18 +48,19 @@
 #include "flare/fiber/timer.h"
 #include "flare/io/stream_connection.h"
 #include "flare/io/transport.h"
+#include "flare/rpc/client/wait_limit.h"
 #include "flare/rpc/http_client/http_reply_reader.h"
+#include "flare/rpc/http_client_options.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare::rpc {
 
 // How long a request may wait.
-struct HttpWaitLimit {
-  std::stop_token stop;
-  std::chrono::steady_clock::time_point at;
-
+struct HttpWaitLimit : WaitLimit {
   // ERROR_CANCELLED or ERROR_TIMEOUT, `during` a wait.
-  flare::Status Exceeded(std::string_view during) const;
+  flare::Status Exceeded(std::string_view during) const {
+    return WaitLimit::Exceeded(during, {ERROR_TIMEOUT, ERROR_CANCELLED});
+  }
 };
 
 class HttpClientConnection final : public RefCounted<HttpClientConnection>,

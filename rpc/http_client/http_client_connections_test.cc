@@ -290,7 +290,7 @@ TEST_F(HttpClientConnections, LeaveNothingOfHostsThatFail) {
       });
   const testing::DeadAddress dead;
   const auto connections = HttpConnections::Create({});
-  const HttpWaitLimit limit{.stop = {}, .at = ReadSteadyClock() + 20s};
+  const HttpWaitLimit limit{{.stop = {}, .at = ReadSteadyClock() + 20s}};
   for (int i = 0; i != 20; ++i) {
     const std::string host = "host" + std::to_string(i);
     for (const std::string& address : {host, dead.endpoint().ToString()}) {

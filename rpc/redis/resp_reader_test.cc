@@ -194,7 +194,7 @@ TEST(RespReader, LimitsTheSizeBeforeItTakesMemory) {
        {"$1001\r\n", "$9223372036854775807\r\n", "*14\r\n", "%7\r\n",
         "*9223372036854775807\r\n", "%9223372036854775807\r\n",
         // All parts of a reply together.
-        "*2\r\n$500\r\n", "*1\r\n*1\r\n$1000\r\n", "|1\r\n+a\r\n$900\r\n"}) {
+        "*7\r\n$500\r\n", "*1\r\n*1\r\n$1000\r\n", "|1\r\n+a\r\n$900\r\n"}) {
     EXPECT_EQ(FailureOf(bytes, limits),
               "failed: a reply takes more than 1000 bytes of memory")
         << bytes;

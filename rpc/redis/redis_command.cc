@@ -1,0 +1,79 @@
+#include "flare/rpc/redis_command.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "flare/base/string.h"
+
+namespace flare {
+namespace {
+
+// In the order of their names.
+constexpr auto kSessionCommands = std::to_array<std::string_view>(
+    {"ASKING",       "AUTH",       "BLMOVE",       "BLMPOP",     "BLPOP",
+     "BRPOP",        "BRPOPLPUSH", "BZMPOP",       "BZPOPMAX",   "BZPOPMIN",
+     "DISCARD",      "EXEC",       "HELLO",        "MONITOR",    "MULTI",
+     "PSUBSCRIBE",   "PSYNC",      "PUNSUBSCRIBE", "QUIT",       "READONLY",
+     "READWRITE",    "RESET",      "SELECT",       "SSUBSCRIBE", "SUBSCRIBE",
+     "SUNSUBSCRIBE", "SYNC",       "UNSUBSCRIBE",  "UNWATCH",    "WAIT",
+     "WAITAOF",      "WATCH"});
+static_assert(std::is_sorted(kSessionCommands.begin(), kSessionCommands.end()));
+
+constexpr std::size_t kMaxName = 31;
+
+std::string NameOfRedisCommand(std::string_view word) {
+  std::string name(word.substr(0, kMaxName));
+  for (char& c : name) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return name;
+}
+
+}  // namespace
+
+RedisCommand::RedisCommand(std::initializer_list<std::string_view> words) {
+  std::size_t size = 0;
+  for (std::string_view word : words) size += word.size() + 16;
+  bytes_.reserve(size);
+  for (std::string_view word : words) Add(word);
+}
+
+RedisCommand::RedisCommand(const std::vector<std::string>& words) {
+  for (const std::string& word : words) Add(word);
+}
+
+RedisCommand& RedisCommand::Add(std::string_view word) {
+  if (words_ == 0) {
+    name_ = NameOfRedisCommand(word);
+  } else if (words_ == 1 && name_ == "CLIENT") {
+    // CLIENT REPLY OFF would leave commands without replies.
+    if (IEquals(word, "REPLY")) blocks_ = true;
+  } else if (name_.starts_with("XREAD") && IEquals(word, "BLOCK")) {
+    blocks_ = true;
+  }
+  ++words_;
+  bytes_ += '$';
+  bytes_ += std::to_string(word.size());
+  bytes_ += "\r\n";
+  bytes_ += word;
+  bytes_ += "\r\n";
+  return *this;
+}
+
+RedisCommand& RedisCommand::Add(std::int64_t number) {
+  return Add(std::to_string(number));
+}
+
+bool RedisCommand::needs_session() const noexcept {
+  return blocks_ || std::binary_search(kSessionCommands.begin(),
+                                       kSessionCommands.end(), name_);
+}
+
+Buffer RedisCommand::Encode() const {
+  BufferBuilder builder;
+  builder.Append("*", std::to_string(words_), "\r\n", bytes_);
+  return builder.DestructiveGet();
+}
+
+}  // namespace flare

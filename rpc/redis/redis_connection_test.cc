@@ -1,0 +1,313 @@
+// Connections of a RedisClient, by a server that does what a test says.
+#include "flare/rpc/redis/redis_connection.h"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flare/fiber/async.h"
+#include "flare/fiber/future.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/redis_client.h"
+#include "flare/rpc/testing/client_fixture.h"
+#include "flare/rpc/testing/raw_server.h"
+#include "gtest/gtest.h"
+
+namespace flare::rpc {
+namespace {
+
+using namespace std::literals;
+using testing::RawPeer;
+
+constexpr std::string_view kPing = "*1\r\n$4\r\nPING\r\n";
+
+class RedisConnectionTest : public testing::ClientTest {
+ protected:
+  static RedisClientOptions Options() {
+    RedisClientOptions options;
+    options.timeout = 20s;
+    options.connect_timeout = 20s;
+    options.max_silence = 60s;
+    options.min_reconnect_delay = 0ns;
+    options.max_reconnect_delay = 0ns;
+    return options;
+  }
+
+  std::string uri() const { return "redis://" + server_.endpoint().ToString(); }
+
+  void Open(const RedisClientOptions& options, const std::string& to) {
+    const flare::Status opened = client_.Open(to, options);
+    ASSERT_TRUE(opened.ok()) << opened.ToString();
+  }
+
+  Future<RedisClient::Result> Ping(RedisCallOptions options = {}) {
+    return client_.AsyncExecute({"PING"}, options);
+  }
+
+  // A command through, so that there is a connection.
+  std::unique_ptr<RawPeer> Connect(
+      const RedisClientOptions& options = Options()) {
+    Open(options, uri());
+    auto reply = Ping();
+    auto peer = server_.Accept();
+    EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
+    peer->Send("+PONG\r\n");
+    EXPECT_EQ(Said(std::move(reply)), "PONG");
+    return peer;
+  }
+
+  static std::string Said(Future<RedisClient::Result> future) {
+    const auto result = fiber::BlockingGet(std::move(future));
+    return result ? result->ToString() : result.error().ToString();
+  }
+  static flare::Status ErrorOf(Future<RedisClient::Result> future) {
+    const auto result = fiber::BlockingGet(std::move(future));
+    return result ? flare::Status() : result.error();
+  }
+
+  testing::RawServer server_;
+  RedisClient client_;
+};
+
+TEST_F(RedisConnectionTest, MatchesRepliesInOrder) {
+  auto peer = Connect();
+  auto all = client_.AsyncExecuteAll({{"A"}, {"B", "\r\n"}, {"C"}});
+  constexpr std::string_view kSent =
+      "*1\r\n$1\r\nA\r\n*2\r\n$1\r\nB\r\n$2\r\n\r\n\r\n*1\r\n$1\r\nC\r\n";
+  EXPECT_EQ(peer->ReadExactly(kSent.size()), kSent);
+  for (char c : "+a\r\n*1\r\n$1\r\nb\r\n"s) peer->Send({&c, 1});
+  // The next command doesn't wait for the last reply.
+  auto next = Ping();
+  EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
+  peer->Send("-c\r\n+PONG\r\n");
+  const auto replies = fiber::BlockingGet(std::move(all));
+  ASSERT_TRUE(replies);
+  EXPECT_EQ(replies->at(0).text(), "a");
+  EXPECT_EQ(replies->at(1).ToString(), "[\"b\"]");
+  EXPECT_EQ(replies->at(2).ToString(), "error: c");
+  EXPECT_EQ(Said(std::move(next)), "PONG");
+}
+
+TEST_F(RedisConnectionTest, DropsLateReplies) {
+  auto peer = Connect();
+  const auto late = ErrorOf(Ping({.timeout = 1ms}));
+  EXPECT_EQ(late.code(), REDIS_TIMEOUT) << late.ToString();
+  EXPECT_TRUE(RedisClient::MayHaveRun(late));
+  auto next = Ping();
+  peer->ReadExactly(2 * kPing.size());
+  peer->Send("+late\r\n+PONG\r\n");
+  EXPECT_EQ(Said(std::move(next)), "PONG");
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(RedisConnectionTest, RepeatsNothingThatMayHaveRun) {
+  auto peer = Connect();
+  auto lost = Ping();
+  peer->ReadExactly(kPing.size());
+  peer->Close();
+  const auto error = ErrorOf(std::move(lost));
+  EXPECT_EQ(error.code(), REDIS_CONNECTION_LOST) << error.ToString();
+  EXPECT_TRUE(RedisClient::MayHaveRun(error));
+  EXPECT_TRUE(error.message().ends_with("it may have run"));
+  EXPECT_FALSE(server_.HasVisitor());
+  // The next command connects again.
+  auto next = Ping();
+  peer = server_.Accept();
+  EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
+  peer->Send("+PONG\r\n");
+  EXPECT_EQ(Said(std::move(next)), "PONG");
+}
+
+TEST_F(RedisConnectionTest, ClosesOnMalformedReplies) {
+  auto peer = Connect();
+  auto all = client_.AsyncExecuteAll({{"PING"}, {"PING"}});
+  peer->ReadExactly(2 * kPing.size());
+  auto behind = Ping();
+  peer->ReadExactly(kPing.size());
+  peer->Send("+PONG\r\nHTTP/1.1 400 Bad Request\r\n");
+  const auto malformed = fiber::BlockingGet(std::move(all));
+  ASSERT_FALSE(malformed);
+  EXPECT_EQ(malformed.error().code(), REDIS_MALFORMED_REPLY);
+  EXPECT_NE(malformed.error().message().find("HTTP/1.1 400"),
+            std::string::npos);
+  const auto lost = ErrorOf(std::move(behind));
+  EXPECT_EQ(lost.code(), REDIS_CONNECTION_LOST);
+  EXPECT_NE(lost.message().find("HTTP/1.1 400"), std::string::npos);
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(RedisConnectionTest, ClosesOnRepliesThatNobodyAskedFor) {
+  auto peer = Connect();
+  peer->Send("+more\r\n");
+  EXPECT_TRUE(peer->AtEnd());
+  // As a server with too many clients has it.
+  auto options = Options();
+  options.min_reconnect_delay = options.max_reconnect_delay = 1h;
+  Open(options, uri());
+  auto refused = Ping();
+  peer = server_.Accept();
+  peer->Send("-ERR max number of clients reached\r\n");
+  const auto error = ErrorOf(std::move(refused));
+  // It may have come before the command was sent, or as its reply.
+  EXPECT_TRUE(error.ok() || error.message().find("max number of clients") !=
+                                std::string::npos)
+      << error.ToString();
+}
+
+TEST_F(RedisConnectionTest, GreetsBeforeCommands) {
+  auto options = Options();
+  options.user = "al\r\nice";
+  Open(options, "redis://:pass@" + server_.endpoint().ToString() + "/7");
+  auto reply = Ping();
+  auto peer = server_.Accept();
+  constexpr std::string_view kGreeting =
+      "*3\r\n$4\r\nAUTH\r\n$7\r\nal\r\nice\r\n$4\r\npass\r\n"
+      "*2\r\n$6\r\nSELECT\r\n$1\r\n7\r\n";
+  EXPECT_EQ(peer->ReadExactly(kGreeting.size()), kGreeting);
+  EXPECT_FALSE(peer->HasInput());
+  peer->Send("+OK\r\n+OK\r\n");
+  EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
+  peer->Send("+PONG\r\n");
+  EXPECT_EQ(Said(std::move(reply)), "PONG");
+}
+
+TEST_F(RedisConnectionTest, IsClosedIfTheServerRefusesTheGreeting) {
+  auto options = Options();
+  options.password = "pass";
+  options.resp3 = true;
+  Open(options, uri());
+  auto reply = Ping();
+  auto peer = server_.Accept();
+  constexpr std::string_view kGreeting =
+      "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n"
+      "$4\r\npass\r\n";
+  EXPECT_EQ(peer->ReadExactly(kGreeting.size()), kGreeting);
+  peer->Send("-ERR unknown command 'HELLO'\r\n");
+  const auto error = ErrorOf(std::move(reply));
+  EXPECT_EQ(error.code(), REDIS_REFUSED);
+  EXPECT_FALSE(RedisClient::MayHaveRun(error));
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(RedisConnectionTest, GivesUpConnecting) {
+  // A server that doesn't answer the greeting.
+  auto options = Options();
+  options.password = "pass";
+  options.connect_timeout = 10ms;
+  Open(options, uri());
+  const auto silent = ErrorOf(Ping());
+  EXPECT_EQ(silent.code(), REDIS_FAIL_TO_CONNECT) << silent.ToString();
+  // One that doesn't accept.
+  testing::SilentAddress nobody;
+  Open(options, "redis" + nobody.uri().substr(5));
+  EXPECT_EQ(ErrorOf(Ping()).code(), REDIS_FAIL_TO_CONNECT);
+  Open(Options(), "redis" + nobody.uri().substr(5));
+  const auto unsent = ErrorOf(Ping({.timeout = 1ms}));
+  EXPECT_EQ(unsent.code(), REDIS_TIMEOUT_UNSENT);
+  EXPECT_FALSE(RedisClient::MayHaveRun(unsent));
+}
+
+TEST_F(RedisConnectionTest, SpacesAttempts) {
+  testing::DeadAddress dead;
+  const std::string to = "redis" + dead.uri().substr(5);
+  Open(Options(), to);
+  for (int i = 0; i != 3; ++i) {
+    EXPECT_EQ(ErrorOf(Ping()).message().find("so soon"), std::string::npos);
+  }
+  auto options = Options();
+  options.min_reconnect_delay = options.max_reconnect_delay = 1h;
+  Open(options, to);
+  EXPECT_EQ(ErrorOf(Ping()).message().find("so soon"), std::string::npos);
+  for (int i = 0; i != 3; ++i) {
+    const auto spaced = ErrorOf(Ping());
+    EXPECT_EQ(spaced.code(), REDIS_FAIL_TO_CONNECT);
+    EXPECT_NE(spaced.message().find("so soon"), std::string::npos);
+    EXPECT_FALSE(client_.Dedicate());
+  }
+  // A connection that breaks soon counts as a failure.
+  auto peer = Connect(options);
+  peer->Send("+more\r\n");
+  EXPECT_TRUE(peer->AtEnd());
+  flare::Status error;
+  while ((error = ErrorOf(Ping())).code() == REDIS_CONNECTION_LOST) {
+  }
+  EXPECT_NE(error.message().find("so soon"), std::string::npos)
+      << error.ToString();
+  EXPECT_FALSE(server_.HasVisitor());
+}
+
+TEST_F(RedisConnectionTest, LimitsWhatIsOutstanding) {
+  auto options = Options();
+  options.max_outstanding = 2;
+  auto peer = Connect(options);
+  // More than that, if there is nothing else.
+  auto three = client_.AsyncExecuteAll({{"PING"}, {"PING"}, {"PING"}});
+  peer->ReadExactly(3 * kPing.size());
+  EXPECT_EQ(ErrorOf(Ping()).code(), REDIS_OVERLOADED);
+  peer->Send("+1\r\n+2\r\n");
+  peer->Send("+3\r\n");
+  EXPECT_TRUE(fiber::BlockingGet(std::move(three)));
+  auto next = Ping();
+  peer->ReadExactly(kPing.size());
+  peer->Send("+PONG\r\n");
+  EXPECT_EQ(Said(std::move(next)), "PONG");
+
+  options.max_outstanding = 10;
+  options.max_outstanding_bytes = 2 * kPing.size();
+  peer = Connect(options);
+  // They count until the reply has come, though nobody waits for it.
+  for (int i = 0; i != 2; ++i) {
+    EXPECT_EQ(ErrorOf(Ping({.timeout = 1ms})).code(), REDIS_TIMEOUT);
+  }
+  const auto over = ErrorOf(Ping());
+  EXPECT_EQ(over.code(), REDIS_OVERLOADED);
+  EXPECT_FALSE(RedisClient::MayHaveRun(over));
+}
+
+TEST_F(RedisConnectionTest, LeavesASilentServer) {
+  auto options = Options();
+  options.max_silence = 1ms;
+  auto peer = Connect(options);
+  auto waits = Ping();
+  peer->ReadExactly(kPing.size());
+  EXPECT_EQ(ErrorOf(Ping({.timeout = 20ms})).code(), REDIS_TIMEOUT);
+  const auto lost = ErrorOf(std::move(waits));
+  EXPECT_EQ(lost.code(), REDIS_CONNECTION_LOST);
+  EXPECT_NE(lost.message().find("max_silence"), std::string::npos);
+  EXPECT_EQ(peer->ReadAll(), kPing);  // To the end.
+}
+
+TEST_F(RedisConnectionTest, EndsWithTheClient) {
+  auto peer = Connect();
+  auto session = fiber::Async([&] { return client_.Dedicate(); });
+  auto own = server_.Accept();
+  auto dedicated = fiber::BlockingGet(std::move(session));
+  ASSERT_TRUE(dedicated) << dedicated.error().ToString();
+  client_ = RedisClient();
+  EXPECT_FALSE(peer->HasInput());  // The session keeps the parts that it needs.
+  {
+    RedisSession gone = *std::move(dedicated);
+    auto pushed = fiber::Async([&] { return gone.Receive(); });
+    own->Send(">1\r\n+invalidate\r\n");
+    EXPECT_EQ(Said(std::move(pushed)), "push [invalidate]");
+  }
+  EXPECT_TRUE(own->AtEnd());
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(RedisConnectionTest, EndsWithTheClientSide) {
+  auto peer = Connect();
+  auto failed = Ping();
+  peer->ReadExactly(kPing.size());
+  ShutdownClientSide();
+  EXPECT_TRUE(RedisClient::MayHaveRun(ErrorOf(std::move(failed))));
+  const auto later = ErrorOf(Ping());
+  EXPECT_EQ(later.code(), REDIS_SHUTDOWN) << later.ToString();
+}
+
+}  // namespace
+}  // namespace flare::rpc

@@ -1,0 +1,314 @@
+#include "flare/rpc/redis/redis_connector.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/fiber/task.h"
+#include "flare/io/tls_context.h"
+#include "flare/rpc/naming/list_resolution.h"
+#include "flare/rpc/redis/redis_counters.h"
+#include "flare/rpc/redis_command.h"
+
+namespace flare::rpc {
+namespace {
+
+flare::Status RedisShutDown() {
+  return flare::Status(REDIS_SHUTDOWN, ShutDownStatus().message());
+}
+
+RedisUri WithOptions(RedisUri uri, const RedisClientOptions& options) {
+  if (!options.user.empty()) uri.user = options.user;
+  if (!options.password.empty()) uri.password = options.password;
+  if (options.database) uri.database = *options.database;
+  return uri;
+}
+
+// The first commands of a connection. Each has one reply.
+std::vector<RedisCommand> Greeting(const RedisUri& uri, bool resp3) {
+  std::vector<RedisCommand> commands;
+  if (resp3) {
+    RedisCommand& hello = commands.emplace_back(RedisCommand{"HELLO", "3"});
+    if (!uri.password.empty()) {
+      hello.Add("AUTH").Add(uri.user.empty() ? "default" : uri.user);
+      hello.Add(uri.password);
+    }
+  } else if (!uri.password.empty()) {
+    RedisCommand& auth = commands.emplace_back(RedisCommand{"AUTH"});
+    if (!uri.user.empty()) auth.Add(uri.user);
+    auth.Add(uri.password);
+  }
+  if (uri.database != 0) {
+    commands.push_back(RedisCommand{"SELECT"}.Add(uri.database));
+  }
+  return commands;
+}
+
+}  // namespace
+
+std::shared_ptr<RedisConnector> RedisConnector::Create(
+    RedisUri uri, RedisClientOptions options) {
+  std::shared_ptr<RedisConnector> made(
+      new RedisConnector(std::move(uri), std::move(options)));
+  OpenClientSide();
+  JoinClientSide(made);
+  return made;
+}
+
+RedisConnector::RedisConnector(RedisUri uri, RedisClientOptions options)
+    : uri_(WithOptions(std::move(uri), options)),
+      options_(std::move(options)),
+      name_(uri_.ToString()),
+      delay_ns_(ToNs(options_.min_reconnect_delay)) {}
+
+RedisConnector::~RedisConnector() {
+  for (const Connection& connection : AllOpen()) {
+    connection->Close(
+        flare::Status(REDIS_CONNECTION_LOST, "the client is gone"));
+  }
+}
+
+void RedisConnector::Shutdown() {
+  for (const Connection& connection : AllOpen()) {
+    connection->Close(RedisShutDown());
+  }
+}
+
+std::vector<RedisConnector::Connection> RedisConnector::AllOpen() {
+  std::vector<Connection> all;
+  ScopedLock guard(mutex_);
+  for (const auto& [key, connection] : open_) all.push_back(connection);
+  return all;
+}
+
+CallCells* RedisConnector::cells() {
+  // acquire: pairs with the release in End.
+  CallCells* const known = cells_.load(std::memory_order_acquire);
+  return known != nullptr ? known
+                          : RedisCounters::Of(name_, /*connected=*/false);
+}
+
+// --- attempts ----------------------------------------------------------------
+
+RedisConnector::Made RedisConnector::Shared(const WaitLimit& limit) {
+  if (Connection current = Current(); current != nullptr) return current;
+  std::shared_ptr<Attempt> attempt;
+  bool mine = false;
+  {
+    ScopedLock guard(mutex_);
+    // It may have ended just now.
+    if (Connection current = Current(); current != nullptr) return current;
+    if (attempt_ == nullptr) {
+      if (flare::Status status = MayConnect(); !status.ok()) return status;
+      attempt_ = std::make_shared<Attempt>(RedisConnection::Role::kShared);
+      mine = true;
+    }
+    attempt = attempt_;
+  }
+  if (mine) Begin(attempt);
+  return Await(attempt, limit);
+}
+
+RedisConnector::Made RedisConnector::Dedicated(const WaitLimit& limit) {
+  {
+    ScopedLock guard(mutex_);
+    if (flare::Status status = MayConnect(); !status.ok()) return status;
+  }
+  const auto attempt =
+      std::make_shared<Attempt>(RedisConnection::Role::kSession);
+  Begin(attempt);
+  return Await(attempt, limit);
+}
+
+RedisConnector::Connection RedisConnector::Current() {
+  Connection current;
+  {
+    ScopedLock guard(current_lock_);
+    current = current_;
+  }
+  if (current != nullptr && current->closed()) return nullptr;
+  return current;
+}
+
+flare::Status RedisConnector::MayConnect() {
+  if (NowNs() >= blocked_until_ns_) return {};
+  return flare::Status(
+      last_failure_.code() == REDIS_REFUSED ? REDIS_REFUSED
+                                            : REDIS_FAIL_TO_CONNECT,
+      "no attempt so soon after this failure: " + last_failure_.message());
+}
+
+void RedisConnector::NoteFailure(const flare::Status& why) {
+  const std::int64_t now = NowNs();
+  last_failure_ = why;
+  if (now < blocked_until_ns_) return;  // By another attempt of the same time.
+  blocked_until_ns_ = SaturatingAdd(now, delay_ns_);
+  delay_ns_ = std::min(SaturatingAdd(delay_ns_, delay_ns_),
+                       ToNs(options_.max_reconnect_delay));
+}
+
+void RedisConnector::Begin(const std::shared_ptr<Attempt>& attempt) {
+  try {
+    fiber::Spawn([self = shared_from_this(), attempt] {
+      try {
+        attempt->made = self->Connect(attempt->role);
+      } catch (const std::bad_alloc&) {  // `made` says so.
+      }
+      self->End(attempt.get());
+    });
+  } catch (const std::bad_alloc&) {
+    End(attempt.get());
+  }
+}
+
+void RedisConnector::End(Attempt* attempt) {
+  if (attempt->made) {
+    // release: pairs with the acquire in cells.
+    cells_.store(RedisCounters::Of(name_, /*connected=*/true),
+                 std::memory_order_release);
+  }
+  {
+    ScopedLock guard(mutex_);
+    if (!attempt->made) {
+      NoteFailure(attempt->made.error());
+    } else if (attempt->role == RedisConnection::Role::kShared) {
+      connected_ns_ = NowNs();
+      attempt->taken = true;
+      ScopedLock current_guard(current_lock_);
+      current_ = *attempt->made;
+    }
+    if (attempt->role == RedisConnection::Role::kShared) attempt_ = nullptr;
+  }
+  attempt->done.Set();
+}
+
+RedisConnector::Attempt::~Attempt() {
+  if (made && !taken) {
+    (*made)->Close(
+        flare::Status(REDIS_CANCELLED_UNSENT, "nobody waits for it"));
+  }
+}
+
+RedisConnector::Made RedisConnector::Await(
+    const std::shared_ptr<Attempt>& attempt, const WaitLimit& limit) {
+  if (!attempt->done.WaitUntil(limit.stop, limit.at)) {
+    return limit.Exceeded("connecting",
+                          {REDIS_TIMEOUT_UNSENT, REDIS_CANCELLED_UNSENT});
+  }
+  attempt->taken = true;
+  return attempt->made;
+}
+
+void RedisConnector::OnGone(RedisConnection* connection,
+                            const flare::Status& why) {
+  Connection gone;
+  {
+    ScopedLock guard(current_lock_);
+    if (current_.Get() == connection) gone = std::exchange(current_, nullptr);
+  }
+  ScopedLock guard(mutex_);
+  open_.erase(connection);
+  if (gone == nullptr) return;
+  if (NowNs() - connected_ns_ >= ToNs(options_.max_reconnect_delay)) {
+    delay_ns_ = ToNs(options_.min_reconnect_delay);
+  } else {
+    NoteFailure(why);
+  }
+}
+
+// --- connecting --------------------------------------------------------------
+
+RedisConnector::Made RedisConnector::Connect(RedisConnection::Role role) {
+  std::vector<Endpoint> peers;
+  if (auto literal = EndpointFromString(uri_.address)) {
+    peers.push_back(*std::move(literal));
+  } else if (auto found = LookUpHost(uri_.address)) {
+    peers = *std::move(found);
+  } else {
+    return flare::Status(REDIS_FAIL_TO_CONNECT, found.error().message());
+  }
+  flare::Status failure(REDIS_FAIL_TO_CONNECT, "its name has no address");
+  for (const Endpoint& peer : peers) {
+    Made made = ConnectTo(peer, role);
+    if (made) return made;
+    failure = made.error();
+  }
+  return failure;
+}
+
+RedisConnector::Made RedisConnector::ConnectTo(const Endpoint& peer,
+                                               RedisConnection::Role role) {
+  std::unique_ptr<io::Transport> transport;
+  if (uri_.tls) {
+    auto tls = io::TlsClientContext::Get(options_.tls, {});
+    if (!tls)
+      return flare::Status(REDIS_FAIL_TO_CONNECT, tls.error().message());
+    transport = (*tls)->NewTransport(uri_.address, name_);
+    if (transport == nullptr) {
+      return flare::Status(
+          REDIS_FAIL_TO_CONNECT,
+          "TLS: there is no host name to verify, or no memory");
+    }
+  }
+  const Connection connection = RedisConnection::Make(
+      peer, std::move(transport), options_, role, weak_from_this());
+  flare::Status status = Establish(connection);
+  if (status.ok()) return connection;
+  connection->Close(status);
+  return status;
+}
+
+flare::Status RedisConnector::Establish(const Connection& connection) {
+  bool counted = false;
+  IfClientSideIsOpen([&] {
+    ScopedLock guard(mutex_);
+    open_[connection.Get()] = connection;
+    counted = true;
+  });
+  if (!counted) return RedisShutDown();
+  connection->Start();
+  const WaitLimit limit = WaitLimit::In(options_.connect_timeout);
+  flare::Status status;
+  if (!connection->AwaitConnected(limit)) {
+    status = flare::Status(REDIS_TIMEOUT, "");
+  } else if (connection->closed()) {
+    return connection->failure();
+  } else {
+    status = ShakeHands(connection, limit);
+  }
+  if (status.code() != REDIS_TIMEOUT) return status;
+  return flare::Status(
+      REDIS_FAIL_TO_CONNECT,
+      "no answer within " +
+          std::to_string(ToNs(options_.connect_timeout) / kNsPerMs) +
+          " ms (connect_timeout)");
+}
+
+flare::Status RedisConnector::ShakeHands(const Connection& connection,
+                                         const WaitLimit& limit) {
+  const std::vector<RedisCommand> commands = Greeting(uri_, options_.resp3);
+  if (commands.empty()) return {};
+  Buffer bytes;
+  for (const RedisCommand& command : commands) bytes.Append(command.Encode());
+  const auto exchange = RedisExchange::Make(std::move(bytes), commands.size());
+  if (connection->Submit(exchange.Get()) !=
+      RedisConnection::Submitted::kTaken) {
+    return connection->failure();
+  }
+  if (auto status = connection->Await(exchange.Get(), limit); !status.ok()) {
+    return status.code() == REDIS_TIMEOUT
+               ? status
+               : flare::Status(REDIS_FAIL_TO_CONNECT, status.message());
+  }
+  exchange->earlier.push_back(std::move(exchange->last));
+  for (std::size_t i = 0; i != commands.size(); ++i) {
+    if (const RedisReply& reply = exchange->earlier[i]; reply.is_error()) {
+      return flare::Status(REDIS_REFUSED,
+                           commands[i].name() + ": " + reply.text());
+    }
+  }
+  return {};
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,120 @@
+// The connections of a RedisClient: the one that its commands share, which is
+// made again when it has broken, and those of sessions.
+//
+//   auto connection = connector->Shared(limit);
+//   if (!connection) return connection.error();
+//   (*connection)->Submit(exchange);
+#ifndef FLARE_RPC_REDIS_REDIS_CONNECTOR_H_
+#define FLARE_RPC_REDIS_REDIS_CONNECTOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flare/base/endpoint.h"
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/base/spinlock.h"
+#include "flare/base/status.h"
+#include "flare/base/thread_annotations.h"
+#include "flare/base/thread_mutex.h"
+#include "flare/fiber/event.h"
+#include "flare/rpc/call_cells.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/client/wait_limit.h"
+#include "flare/rpc/redis/redis_connection.h"
+#include "flare/rpc/redis/redis_uri.h"
+#include "flare/rpc/redis_client_options.h"
+
+namespace flare::rpc {
+
+// All functions are thread-safe.
+class RedisConnector final
+    : public ClientSideMember,
+      public RedisConnection::Owner,
+      public std::enable_shared_from_this<RedisConnector> {
+ public:
+  using Connection = RefPtr<RedisConnection>;
+  using Made = Expected<Connection, flare::Status>;
+
+  static std::shared_ptr<RedisConnector> Create(RedisUri uri,
+                                                RedisClientOptions options);
+  // Closes the connections.
+  ~RedisConnector();
+  RedisConnector(const RedisConnector&) = delete;
+  RedisConnector& operator=(const RedisConnector&) = delete;
+
+  const RedisClientOptions& options() const { return options_; }
+  const std::string& name() const { return name_; }
+
+  // Returns the shared connection, once there is one. Blocks. Fails with a
+  // RedisErrorCode of commands that weren't sent.
+  Made Shared(const WaitLimit& limit);
+  // Makes a connection for a session, which closes it. Blocks
+  // and fails as Shared() does.
+  Made Dedicated(const WaitLimit& limit);
+
+  // Where a command of this server counts.
+  CallCells* cells();
+
+ private:
+  // To connect, on a fiber of its own: a look-up can't be ended.
+  struct Attempt {
+    explicit Attempt(RedisConnection::Role its_role) : role(its_role) {}
+    ~Attempt();
+
+    const RedisConnection::Role role;
+    // Once it is done.
+    Made made{flare::Status(REDIS_FAIL_TO_CONNECT, "no memory to connect")};
+    std::atomic<bool> taken{false};  // Else nobody waits for it any more.
+    fiber::Event done;
+  };
+
+  RedisConnector(RedisUri uri, RedisClientOptions options);
+
+  // ClientSideMember.
+  void Shutdown() override;
+  // RedisConnection::Owner.
+  void OnGone(RedisConnection* connection, const flare::Status& why) override;
+
+  Connection Current();
+  // Fails in the time between two attempts.
+  flare::Status MayConnect() FLARE_REQUIRES(mutex_);
+  void NoteFailure(const flare::Status& why) FLARE_REQUIRES(mutex_);
+  void Begin(const std::shared_ptr<Attempt>& attempt);
+  void End(Attempt* attempt);
+  Made Await(const std::shared_ptr<Attempt>& attempt, const WaitLimit& limit);
+
+  Made Connect(RedisConnection::Role role);
+  Made ConnectTo(const Endpoint& peer, RedisConnection::Role role);
+  flare::Status Establish(const Connection& connection);
+  flare::Status ShakeHands(const Connection& connection,
+                           const WaitLimit& limit);
+  std::vector<Connection> AllOpen();
+
+  const RedisUri uri_;
+  const RedisClientOptions options_;
+  const std::string name_;
+  std::atomic<CallCells*> cells_{nullptr};  // Null: it has never connected.
+
+  Spinlock current_lock_;
+  Connection current_ FLARE_GUARDED_BY(current_lock_);
+
+  // Taken with the lock of the client side held (client_side.h), or alone;
+  // locks of connections may be taken with it held.
+  ThreadMutex mutex_;
+  std::shared_ptr<Attempt> attempt_
+      FLARE_GUARDED_BY(mutex_);  // The shared one.
+  std::map<const RedisConnection*, Connection> open_ FLARE_GUARDED_BY(mutex_);
+  flare::Status last_failure_ FLARE_GUARDED_BY(mutex_);
+  std::int64_t blocked_until_ns_ FLARE_GUARDED_BY(mutex_) = 0;
+  std::int64_t delay_ns_ FLARE_GUARDED_BY(mutex_);  // After the next failure.
+  std::int64_t connected_ns_ FLARE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace flare::rpc
+
+#endif  // FLARE_RPC_REDIS_REDIS_CONNECTOR_H_
