@@ -89,6 +89,28 @@ class LibraryTest(unittest.TestCase):
                              (1, 'push: Connection refused\n'
                                  'Connection refused\nConnection refused\n'))
 
+    def test_redis_client(self):
+        uri = 'redis://127.0.0.1:' + self.start_redis()
+        self.assertEqual(
+            self.run_example('redis_client', uri),
+            (0, 'visits: "1000"\n'
+                'balances: [-30, 30]\n'
+                'job: ["jobs", "sweep"]\n'
+                'news: ["subscribe", "news", 1]\n'
+                'news: ["message", "news", "it rains"]\n'))
+
+    def test_redis_client_that_is_refused(self):
+        port = self.start_redis('--requirepass', 'secret')
+        self.assertEqual(
+            self.run_example('redis_client', 'redis://127.0.0.1:' + port),
+            (1, 'ping: error: NOAUTH Authentication required.\n'))
+        self.assertEqual(
+            self.run_example('redis_client', 'redis://:no@127.0.0.1:' + port),
+            (1, 'ping: REDIS_REFUSED\n'))
+        uri = 'redis://127.0.0.1:' + free_port()
+        self.assertEqual(self.run_example('redis_client', uri),
+                         (1, 'ping: REDIS_FAIL_TO_CONNECT\n'))
+
     @unittest.skipUnless(POSTGRES, 'PostgreSQL is not installed')
     def test_postgres(self):
         tools = os.path.dirname(os.path.realpath(POSTGRES))

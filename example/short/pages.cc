@@ -21,6 +21,7 @@
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rate_limiter.h"
+#include "flare/rpc/redis_client.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_server_controller.h"
@@ -270,6 +271,27 @@ void AskDocker(const flare::HttpClient& client) {
   auto response = client.Get("http://docker/v1.43/info",
                              {.connect_to = "unix:/run/docker.sock"});
   if (!response) LOG(ERROR) << response.error().ToString();
+}
+
+// docs/redis.md
+
+flare::Status StorePrice(const flare::RedisClient& client,
+                         const std::string& item, int cents) {
+  auto reply = client.Execute({"SET", "price:" + item, std::to_string(cents)},
+                              {.timeout = 100ms});
+  if (!reply) return reply.error();                    // Why there is no reply.
+  if (reply->is_error()) LOG(ERROR) << reply->text();  // By the server.
+  return {};
+}
+
+flare::RedisClient OpenWithTls(const std::string& password) {
+  flare::RedisClient client;
+  flare::Status opened = client.Open("rediss://cache.example.com/1",
+                                     {.tls = {.ca = "/etc/ssl/company.pem"},
+                                      .user = "shop",
+                                      .password = password});
+  if (!opened.ok()) LOG(FATAL) << opened.ToString();  // A malformed URI.
+  return client;
 }
 
 }  // namespace pages
