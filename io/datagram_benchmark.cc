@@ -4,10 +4,14 @@
 //
 // A round: one thread sends 64 datagrams of 64 bytes by one system call, and
 // takes the answers by few. The echo runs on another thread, or a worker.
+// echo_ns is the CPU time that it takes for a datagram, and per_cpu how many
+// one CPU would answer in a second: on a noisy machine the elapsed time says
+// little.
 
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <array>
 #include <cstddef>
@@ -105,6 +109,18 @@ bool EchoOne(int fd, ssize_t* size) {
   return true;
 }
 
+double CpuNs(clockid_t clock) {
+  timespec now;
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 +
+         static_cast<double>(now.tv_nsec);
+}
+
+// The CPU time of all threads but this one.
+double OthersCpuNs() {
+  return CpuNs(CLOCK_PROCESS_CPUTIME_ID) - CpuNs(CLOCK_THREAD_CPUTIME_ID);
+}
+
 // Sends rounds to `server`, and an empty datagram at the end.
 void SendRounds(benchmark::State& state, const Endpoint& server) {
   const UniqueFd fd = BareSocket();
@@ -113,11 +129,17 @@ void SendRounds(benchmark::State& state, const Endpoint& server) {
   PCHECK(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) ==
          0);
   const auto batch = std::make_unique<BareBatch>();
+  const double begin_ns = OthersCpuNs();
   for (auto _ : state) {
     batch->SendAllTo(fd.get());
     for (std::size_t had = 0; had < kInFlight;) had += batch->Receive(fd.get());
   }
+  const double echo_ns = OthersCpuNs() - begin_ns;
   PCHECK(::send(fd.get(), "", 0, 0) == 0);
+  const auto datagrams =
+      static_cast<double>(state.iterations()) * static_cast<double>(kInFlight);
+  state.counters["echo_ns"] = echo_ns / datagrams;
+  state.counters["per_cpu"] = datagrams / echo_ns * 1e9;
   state.SetItemsProcessed(state.iterations() *
                           static_cast<std::int64_t>(kInFlight));
 }
