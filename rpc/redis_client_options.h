@@ -60,9 +60,9 @@ struct RedisClientOptions {
   // Establishing a connection to one address may take so long, with TLS, the
   // password and the database.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(3);
-  // Between the begins of attempts to connect: at first, and at most. It
-  // doubles with each attempt that fails, and with each connection that breaks
-  // soon. Commands in between fail at once.
+  // After an attempt to connect that failed, or a connection that broke within
+  // max_reconnect_delay, commands fail at once for so long: at first, and at
+  // most. It doubles with each of them.
   std::chrono::nanoseconds min_reconnect_delay = std::chrono::milliseconds(50);
   std::chrono::nanoseconds max_reconnect_delay = std::chrono::seconds(1);
   // When a command's time is over and the server has sent nothing for so long,
