@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/rand.h>
 #include <openssl/sha.h>
 
 #include <new>
@@ -19,6 +20,22 @@ SecretDigest::SecretDigest(std::string_view secret) {
 bool operator==(const SecretDigest& a, const SecretDigest& b) {
   return CRYPTO_memcmp(a.digest_.data(), b.digest_.data(), a.digest_.size()) ==
          0;
+}
+
+std::string Sha1Of(std::string_view bytes) {
+  std::string digest(SHA_DIGEST_LENGTH, '\0');
+  if (EVP_Digest(bytes.data(), bytes.size(),
+                 reinterpret_cast<unsigned char*>(digest.data()), nullptr,
+                 EVP_sha1(), nullptr) != 1) {
+    throw std::bad_alloc();  // It fails for no other reason.
+  }
+  return digest;
+}
+
+void FillRandom(unsigned char* bytes, std::size_t size) {
+  if (RAND_bytes(bytes, static_cast<int>(size)) != 1) {
+    throw std::bad_alloc();  // As the system gives no random numbers.
+  }
 }
 
 std::string EncodeBase64(std::string_view bytes) {

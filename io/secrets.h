@@ -1,5 +1,5 @@
-// Comparison of a secret that a caller shows with a known one. Thread-safe;
-// nothing blocks.
+// Comparison of a secret that a caller shows with a known one, and small
+// functions of the TLS library. Thread-safe; nothing blocks.
 //
 //   const SecretDigest known("s3cret");
 //   if (SecretDigest(shown) == known) ...
@@ -7,6 +7,7 @@
 #define FLARE_IO_SECRETS_H_
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,13 @@ class SecretDigest {
 
 // Returns standard Base64 with padding, without line breaks.
 std::string EncodeBase64(std::string_view bytes);
+
+// Returns the SHA-1 digest of `bytes`, 20 bytes. For protocols that ask for it:
+// it protects nothing.
+std::string Sha1Of(std::string_view bytes);
+
+// Fills in `size` bytes that nobody can guess.
+void FillRandom(unsigned char* bytes, std::size_t size);
 
 }  // namespace flare::io
 

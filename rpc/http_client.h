@@ -29,6 +29,7 @@
 #include "flare/base/future.h"
 #include "flare/rpc/http_client_options.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/websocket.h"
 
 namespace flare {
 
@@ -77,6 +78,15 @@ class HttpClient {
   Result Request(const std::string& protocol, const std::string& host,
                  const HttpRequest& request, const RequestOptions& options = {},
                  ResponseInfo* info = nullptr) const;
+
+  // Opens a WebSocket (websocket.h). `url`: "ws://host:port/path?query" or wss.
+  // Blocks for options.request.timeout at most. Other answers than 101 are
+  // ERROR_NO_WEBSOCKET, whose text has the status. `info`, if it isn't null, is
+  // filled in with the answer. It doesn't count as a connection of its host,
+  // and outlives the client, unless the client side of the process ends.
+  Expected<WebSocket> OpenWebSocket(const std::string& url,
+                                    const WebSocketClientOptions& options = {},
+                                    ResponseInfo* info = nullptr) const;
 
   // Requests on fibers of their own. `info` must live until the future has
   // its value.

@@ -40,6 +40,8 @@ enum HttpErrorCode : int {
   // By `on_body`, or as the call in whose context it was made has ended.
   ERROR_CANCELLED = 1003,
   ERROR_SHUTDOWN = 1004,  // The client side of the process has ended.
+  // A request for a WebSocket was answered otherwise.
+  ERROR_NO_WEBSOCKET = 1005,
 };
 
 }  // namespace rpc

@@ -33,6 +33,10 @@
 
 namespace flare {
 
+namespace rpc {
+class HttpUpgrade;
+}  // namespace rpc
+
 // Sends the body of a reply piece by piece, where the whole of it would be too
 // large or too late:
 //
@@ -64,6 +68,9 @@ class HttpBodyWriter {
   // sent any more, nor of earlier ones that still wait for the peer. Before the
   // first Write(), an error reply is better.
   virtual void Abort() = 0;
+
+  // For the library: the way to another protocol (websocket.h). Null: none.
+  virtual rpc::HttpUpgrade* upgrade() { return nullptr; }
 
  protected:
   ~HttpBodyWriter() = default;

@@ -15,6 +15,10 @@
 #include "flare/base/status.h"
 #include "flare/io/tls_options.h"
 
+namespace flare::io {
+class StreamConnection;
+}  // namespace flare::io
+
 namespace flare::rpc {
 
 class ReplyTicket;
@@ -57,6 +61,14 @@ class OwnRequestHost {
       const Function<void()>& give_up) = 0;
   // Blocks while much output waits for the peer to take it.
   virtual void WaitForRoom() = 0;
+
+  // The request is one that lasts: takes the place of a streaming call, until
+  // LeaveStream(). False: there is none, as *why says.
+  [[nodiscard]] virtual bool EnterStream(std::string_view* why) = 0;
+  // No effect if there is none to be given back.
+  virtual void LeaveStream() = 0;
+  // The connection, for those that switch to a protocol of their own.
+  virtual io::StreamConnection* connection() = 0;
 
   // Called before the reply is sent: a client that has got it may send the next
   // request, so this one must not count under the limits any more.

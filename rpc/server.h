@@ -34,6 +34,7 @@
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/server_options.h"
 #include "flare/rpc/server_statistics.h"
+#include "flare/rpc/websocket.h"
 
 namespace flare {
 
@@ -129,6 +130,9 @@ class Server {
   // For all paths that begin like this and have no handler of their own; the
   // longest prefix wins.
   bool AddHttpPrefixHandler(std::string prefix, HttpHandlerArgument handler);
+  // AddHttpHandler() of NewWebSocketHandler(), see websocket.h.
+  bool AddWebSocketHandler(std::string path, WebSocketHandler handler,
+                           WebSocketServerOptions options = {});
   // For everything else, also "OPTIONS *". Without it that is answered 404, and
   // "OPTIONS *" with the methods that the server knows.
   void SetDefaultHttpHandler(HttpHandlerArgument handler);

@@ -43,6 +43,7 @@
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/server/method_counters.h"
+#include "flare/rpc/websocket/websocket_counters.h"
 
 namespace flare::rpc {
 namespace {
@@ -122,6 +123,18 @@ void WriteServer(const ServerStatistics& s, std::ostream& out) {
       << "\ncalls_denied " << s.calls_denied        //
       << "\ncalls_cancelled " << s.calls_cancelled  //
       << "\nlog_lines_lost " << LostLogLines() << "\n";
+  // Those of the process; none until there was one.
+  for (const bool client : {false, true}) {
+    const auto sockets = WebSocketCounters::Of(client);
+    if (sockets.opened == 0) continue;
+    const char* const side = client ? "\nclient_websockets_" : "\nwebsockets_";
+    out << side + 1 << "open " << sockets.open()              //
+        << side << "opened " << sockets.opened                //
+        << side << "broken " << sockets.broken                //
+        << side << "lost " << sockets.lost                    //
+        << side << "messages_read " << sockets.messages_read  //
+        << side << "messages_written " << sockets.messages_written << "\n";
+  }
 }
 
 void WriteAdmission(const AdmissionStatistics& s, std::ostream& out) {

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -35,6 +36,7 @@
 #include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/redis/redis_counters.h"
 #include "flare/rpc/redis_client.h"
+#include "flare/rpc/websocket/websocket_counters.h"
 
 namespace flare::rpc {
 namespace {
@@ -355,6 +357,45 @@ void WriteClientRedis(std::ostream& out) {
   WriteMetric(latency, out);
 }
 
+// Those of servers' handlers and of HttpClients; none until there was one.
+void WriteWebSocketMetrics(std::ostream& out) {
+  using Values = WebSocketCounters::Values;
+  const std::pair<const char*, Values> sides[] = {
+      {"client", WebSocketCounters::Of(/*client=*/true)},
+      {"server", WebSocketCounters::Of(/*client=*/false)}};
+  const auto write =
+      [&](const char* name, const char* help, MetricType type,
+          const std::function<std::uint64_t(const Values&)>& of) {
+        Snapshot metric{
+            .name = name, .help = help, .type = type, .label_names = {"side"}};
+        for (const auto& [side, values] : sides) {
+          if (values.opened == 0) continue;
+          metric.series.push_back(
+              Series{.label_values = {side},
+                     .value = static_cast<double>(of(values))});
+        }
+        WriteMetric(metric, out);
+      };
+  write("flare_websocket_open", "WebSockets that are open.", MetricType::kGauge,
+        &Values::open);
+  write("flare_websocket_opened_total", "WebSockets that were opened.",
+        MetricType::kCounter, &Values::opened);
+  write("flare_websocket_broken_total",
+        "WebSockets that were closed for a fault of the peer.",
+        MetricType::kCounter, &Values::broken);
+  write("flare_websocket_lost_total",
+        "WebSockets that ended without a close frame of the peer.",
+        MetricType::kCounter, &Values::lost);
+  write("flare_websocket_messages_read_total", "Messages that came.",
+        MetricType::kCounter, &Values::messages_read);
+  write("flare_websocket_bytes_read_total", "Bytes of such messages.",
+        MetricType::kCounter, &Values::bytes_read);
+  write("flare_websocket_messages_written_total", "Messages that were sent.",
+        MetricType::kCounter, &Values::messages_written);
+  write("flare_websocket_bytes_written_total", "Bytes of such messages.",
+        MetricType::kCounter, &Values::bytes_written);
+}
+
 // Metrics of the budget that all channels of the process share.
 void WriteRetryMetrics(std::ostream& out) {
   const RetryBudget& budget = RetryBudget::Default();
@@ -620,6 +661,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteClientCalls(out);
   WriteClientHttp(out);
   WriteClientRedis(out);
+  WriteWebSocketMetrics(out);
   WriteRetryMetrics(out);
   WriteSchedulerMetrics(out);
   WriteCounterMetric("flare_log_lines_lost_total",

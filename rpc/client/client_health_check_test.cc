@@ -53,7 +53,9 @@ struct CheckedServerUnderTest {
       if (status != 200) call.controller->SetFailed("not now");
       call.Reply();
     };
-    server = std::make_unique<Server>();
+    Server::Options options;
+    options.max_request_queueing_delay = 0ns;
+    server = std::make_unique<Server>(options);
     server->AddService(&service);
     server->AddProtocols({"flare", "http", "http+pb", "http+proto3-json",
                           "baidu-std", "trpc", "grpc"});

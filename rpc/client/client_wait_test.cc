@@ -101,7 +101,6 @@ TEST_F(ClientWaitTest, CallsWaitForTheNextAttempt) {
 
 TEST_F(ClientWaitTest, TheServerIsBackInTime) {
   FailUntilPausesAreLong();
-  const std::int64_t due = RetryAt();
   std::vector<TestedCall> calls(10);
   for (TestedCall& call : calls) Start(&call, &channel_);
   std::thread plain([&] {
@@ -114,24 +113,17 @@ TEST_F(ClientWaitTest, TheServerIsBackInTime) {
     EXPECT_FALSE(controller.Failed()) << controller.ErrorText();
   });
   RawServer server(&dead_);
-  const bool in_time = NowNs() < due;  // Unless the machine is very busy.
-  std::thread serving([&] {
-    auto peer = server.Accept();
-    while (auto request = peer->ReadRequest()) peer->Reply(request->id, "pong");
-  });
+  auto peer = server.Accept();
+  for (int i = 0; i != 11; ++i) peer->Reply(peer->ReadRequest()->id, "pong");
   for (TestedCall& call : calls) {
-    EXPECT_TRUE(call.Await() == STATUS_SUCCESS || !in_time)
-        << call.controller.ErrorText();
+    EXPECT_EQ(call.Await(), STATUS_SUCCESS) << call.controller.ErrorText();
   }
   plain.join();
-  ShutdownClientSide();
-  serving.join();
 }
 
 TEST_F(ClientWaitTest, CancellingEndsTheWait) {
   FailUntilPausesAreLong();
   TestedCall call;
-  call.controller.SetWaitForReady(true);
   Start(&call, &channel_);
   call.controller.StartCancel();
   // Else it would be refused.
@@ -143,7 +135,7 @@ TEST_F(ClientWaitTest, TheDeadlineEndsTheWait) {
   FailUntilPausesAreLong();
   TestedCall call;
   call.controller.SetWaitForReady(true);
-  call.controller.SetTimeout(milliseconds(300));
+  call.controller.SetTimeout(milliseconds(100));
   call.Start(&channel_);
   EXPECT_EQ(call.Await(), STATUS_TIMEOUT);
   EXPECT_TRUE(call.controller.ErrorText().ends_with("Connection refused)"))
@@ -153,7 +145,6 @@ TEST_F(ClientWaitTest, TheDeadlineEndsTheWait) {
 TEST_F(ClientWaitTest, TheEndOfTheClientSideEndsTheWait) {
   FailUntilPausesAreLong();
   TestedCall call;
-  call.controller.SetWaitForReady(true);
   Start(&call, &channel_);
   ShutdownClientSide();
   EXPECT_EQ(call.Await(), STATUS_CHANNEL_SHUTDOWN);

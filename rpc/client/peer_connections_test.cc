@@ -50,16 +50,12 @@ TEST_F(PeerConnectionsTest, ControllerPrefersItsConnection) {
   RawServer server;
   RpcChannel channel(server.uri());
   std::vector<TestedCall> calls(2);
+  for (TestedCall& call : calls) call.Start(&channel);
   std::vector<std::unique_ptr<RawPeer>> peers;
-  std::vector<std::uint64_t> ids;
   for (TestedCall& call : calls) {
-    call.Start(&channel);
     peers.push_back(server.Accept());
-    ids.push_back(peers.back()->ReadRequest()->id);
-  }
-  for (std::size_t i = 0; i != calls.size(); ++i) {
-    peers[i]->Reply(ids[i], "pong");
-    calls[i].Await();
+    peers.back()->Reply(peers.back()->ReadRequest()->id, "pong");
+    call.Await();
   }
   for (int i = 0; i != 10; ++i) {
     const int which = i * 7 % 3 % 2;

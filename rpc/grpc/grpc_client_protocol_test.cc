@@ -3,10 +3,12 @@
 #include "flare/rpc/grpc/grpc_client_protocol.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -492,20 +494,8 @@ TEST_F(GrpcClientProtocolTest, AnAbandonedCallIsReset) {
   EXPECT_EQ(server->streams.size(), 2u);
 }
 
-// Time passes only when the test says so.
-class GrpcClientResetsTest : public GrpcClientProtocolTest {
- protected:
-  GrpcClientResetsTest() { SetVirtualNow(now_); }
-  ~GrpcClientResetsTest() override { EndVirtualNow(); }
-
-  void Pass(int ms) { SetVirtualNow(now_ += ms * kNsPerMs); }
-
- private:
-  std::int64_t now_ = NowNs();
-};
-
 // Servers end connections with more.
-TEST_F(GrpcClientResetsTest, FewAbandonedCallsAreResetInASecond) {
+TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
   constexpr std::uint64_t kCalls = 900;
   const auto with_timeout = [](OutboundRequest* request) {
     request->timeout_ms = 5000;
@@ -548,14 +538,14 @@ TEST_F(GrpcClientResetsTest, FewAbandonedCallsAreResetInASecond) {
   Exchange();
   EXPECT_EQ(stream(kCalls)->error, Http2Error::kCancel);
   // The others follow with the next calls.
-  Pass(1100);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   ASSERT_TRUE(Send(1001, "a").ok());
   Exchange();
   EXPECT_EQ(resets(), 900);
   EXPECT_TRUE(server_ok);
 }
 
-TEST_F(GrpcClientResetsTest, DelayedResetsNeedNoOtherCall) {
+TEST_F(GrpcClientProtocolTest, DelayedResetsNeedNoOtherCall) {
   constexpr std::uint64_t kCalls = 1100;
   for (std::uint64_t id = 1; id <= kCalls; ++id) {
     ASSERT_TRUE(Send(id, "a", [](OutboundRequest* request) {
@@ -573,7 +563,7 @@ TEST_F(GrpcClientResetsTest, DelayedResetsNeedNoOtherCall) {
   for (int seconds = 0; left() != 0; ++seconds) {
     ASSERT_LT(seconds, 4);
     EXPECT_GT(std::exchange(asked_to_send_later, 0), 0);
-    Pass(1050);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1050));
     protocol->SendDelayed();
     Exchange();
   }

@@ -76,6 +76,7 @@ void HttpOwnRequest::Serve(OwnRequestHost* host) {
   host->WaitToReply(response_.body_size());
   host->LeaveLimits();
   if (pieces_) {
+    host->LeaveStream();
     End();
   } else {
     sender_->WriteHttp(host->ticket().As<HttpTicket>(), std::move(response_));
@@ -94,10 +95,15 @@ void HttpOwnRequest::Answer() {
                   "There is nothing at " + std::string(request_.path()) + ".",
                   &response_);
   }
-  if (found.counters != nullptr) {
-    found.counters->End(StatusSent(response_.status()),
-                        NowNs() - host_->received_ns());
-  }
+  if (found.counters != nullptr) CountReply(found.counters);
+}
+
+void HttpOwnRequest::CountReply(HttpRequestCounters* counters) const {
+  const HttpStatus status = StatusSent(response_.status());
+  // Switch() has counted it.
+  if (status != response_.status() && pieces_) [[unlikely]]
+    return;
+  counters->End(status, NowNs() - host_->received_ns());
 }
 
 void HttpOwnRequest::CallHandler(HttpHandler* handler) {
@@ -118,6 +124,7 @@ void HttpOwnRequest::CallHandler(HttpHandler* handler) {
     }
   } catch (...) {
     host_->LogException("the HTTP handler of " + std::string(request_.path()));
+    host_->LeaveStream();
     if (pieces_) {
       host_->CountFailure(STATUS_FAILED);
       return Abort();  // Or the sent part would be taken for all of it.
@@ -202,6 +209,61 @@ bool HttpOwnRequest::Begin() {
     host_->CountFailure(RpcStatusOfReply(response_.status()));
   }
   return true;
+}
+
+// --- other protocols ---------------------------------------------------------
+
+Expected<HttpUpgrade::Link, flare::Status> HttpOwnRequest::Prepare() {
+  HttpTunnel* const tunnel = sender_->tunnel();
+  if (tunnel == nullptr) {
+    return flare::Status(STATUS_NOT_SUPPORTED,
+                         "the request doesn't ask for another protocol, or it "
+                         "came over HTTP/2");
+  }
+  std::string_view why;
+  if (!host_->EnterStream(&why)) {
+    return flare::Status(STATUS_OVERLOADED, std::string(why));
+  }
+  const HttpTunnel::Reserved reserved = tunnel->Reserve();
+  if (reserved == HttpTunnel::Reserved::kYes) {
+    return Link{host_->connection(), tunnel->output()};
+  }
+  host_->LeaveStream();
+  switch (reserved) {
+    case HttpTunnel::Reserved::kStopping:
+      return flare::Status(STATUS_OUT_OF_SERVICE, "the server stops");
+    case HttpTunnel::Reserved::kEnded:
+      return flare::Status(STATUS_MALFORMED_DATA,
+                           "the client's input has ended");
+    default:
+      break;
+  }
+  return flare::Status(STATUS_MALFORMED_DATA,
+                       "the client has sent more before it was answered");
+}
+
+flare::Status HttpOwnRequest::Switch(const HttpHeaders& fields,
+                                     RefPtr<HttpTunnelReceiver> receiver) {
+  HttpTicket ticket = host_->ticket().As<HttpTicket>();
+  const ReplyTurn turn = host_->WaitForTurn([&](ReplyTurnWaiter* waiter) {
+    return sender_->BeginTunnel(ticket, fields, waiter);
+  });
+  if (turn != ReplyTurn::kNow) {
+    host_->LeaveStream();
+    return Closed();
+  }
+  ticket.head_only = true;  // There is no body to be written.
+  ticket.close = true;
+  pieces_ = ticket;
+  if (uses_->routes != nullptr) {
+    if (auto* const counters =
+            uses_->routes->FindCounted(request_.path()).counters) {
+      counters->End(HttpStatus::SwitchingProtocols,
+                    NowNs() - host_->received_ns());
+    }
+  }
+  sender_->tunnel()->Open(receiver);
+  return {};
 }
 
 }  // namespace flare::rpc

@@ -10,15 +10,21 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/base/expected.h"
+#include "flare/base/ref_ptr.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http/http_protocol.h"
 #include "flare/rpc/http/http_ticket.h"
+#include "flare/rpc/http/http_tunnel.h"
+#include "flare/rpc/http/http_upgrade.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
 #include "flare/rpc/own_request.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
+
+class HttpRequestCounters;
 
 // Whether a reply with this status of a handler counts as failed: so do
 // statuses that aren't final, in whose place 500 is sent.
@@ -54,11 +60,23 @@ class HttpReplySender {
   }
   virtual void AbortHttp(const HttpTicket& /*ticket*/) {}
 
+  // In place of a reply, another protocol: the tunnel of the request that asks
+  // for it, null if there is none. When that is reserved, BeginTunnel() until
+  // it says kNow, by then 101 with `fields` was sent, and at the end EndHttp().
+  virtual HttpTunnel* tunnel() { return nullptr; }
+  virtual ReplyTurn BeginTunnel(const HttpTicket& /*ticket*/,
+                                const HttpHeaders& /*fields*/,
+                                ReplyTurnWaiter* /*waiter*/) {
+    return ReplyTurn::kNever;
+  }
+
  protected:
   ~HttpReplySender() = default;
 };
 
-class HttpOwnRequest final : public OwnRequest, private HttpBodyWriter {
+class HttpOwnRequest final : public OwnRequest,
+                             private HttpBodyWriter,
+                             private HttpUpgrade {
  public:
   // From the pool, with a cleared request. Both must outlive it. `preflight`:
   // it is an OPTIONS for a call, as browsers ask.
@@ -81,18 +99,25 @@ class HttpOwnRequest final : public OwnRequest, private HttpBodyWriter {
   // HttpBodyWriter, while the handler runs.
   flare::Status Write(Buffer piece) override;
   void Abort() override;
+  HttpUpgrade* upgrade() override { return this; }
   // False: the connection is closed.
   bool Begin();
   // The end of a reply in pieces.
   void End();
+
+  // HttpUpgrade, while the handler runs.
+  Expected<Link, flare::Status> Prepare() override;
+  flare::Status Switch(const HttpHeaders& fields,
+                       RefPtr<HttpTunnelReceiver> receiver) override;
+  void CountReply(HttpRequestCounters* counters) const;
 
   const HttpUses* uses_ = nullptr;
   HttpReplySender* sender_ = nullptr;
   OwnRequestHost* host_ = nullptr;              // Set during Serve.
   const HttpServerContext* context_ = nullptr;  // Set while the handler runs.
   bool preflight_ = false;
-  // Set for a reply in pieces, as soon as its head was sent: its status was
-  // counted by then.
+  // Set for a reply in pieces, or a switch to another protocol, as soon as the
+  // head was sent: its status was counted by then.
   std::optional<HttpTicket> pieces_;
   std::unique_ptr<StreamCompressor> packer_;  // Null: pieces go as they are.
   HttpRequest request_;

@@ -23,6 +23,10 @@ using ::testing::StartsWith;
 // Records its calls.
 class RecordingHost final : public OwnRequestHost {
  public:
+  bool EnterStream(std::string_view*) override { return true; }
+  void LeaveStream() override {}
+  io::StreamConnection* connection() override { return nullptr; }
+
   explicit RecordingHost(const ReplyTicket& ticket) : ticket_(ticket) {}
 
   const Endpoint& peer() const override { return peer_; }

@@ -248,6 +248,12 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       if (IsName(text, "expect")) return ReadExpect(value, out);
       if (IsName(text, "origin")) out->origin = value;
       break;
+    case 7:
+      // Nothing in HTTP follows such a request, whatever the answer.
+      if (!response && IsName(text, "upgrade") && IEquals(value, "websocket")) {
+        out->close = true;
+      }
+      break;
     case 9:
       if (!IsName(text, "rpc-seqno")) break;
       return ReadOnce(value, &out->rpc_seq_no);

@@ -76,7 +76,7 @@ struct HttpHead {
 
   HttpNumber content_length;  // always a number, if it is there
   bool chunked = false;
-  bool close = false;       // Connection: close
+  bool close = false;       // Connection: close, or Upgrade: websocket
   bool keep_alive = false;  // Connection: keep-alive
   bool expect_continue = false;
   bool has_host = false;

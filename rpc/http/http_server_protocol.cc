@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +23,8 @@
 #include "flare/rpc/http/http_requests.h"
 #include "flare/rpc/http/http_streams.h"
 #include "flare/rpc/http/http_ticket.h"
+#include "flare/rpc/http/http_tunnel.h"
+#include "flare/rpc/http/http_writer.h"
 #include "flare/rpc/http/ordered_replies.h"
 
 namespace flare::rpc {
@@ -45,6 +49,10 @@ class HttpServerProtocol final : public ServerProtocol,
         uses_(uses),
         limits_(limits),
         replies_(limits.max_pipeline, limits.max_reorder_bytes, sink) {}
+  // relaxed: nobody else knows of it any more.
+  ~HttpServerProtocol() override {
+    delete tunnel_.load(std::memory_order_relaxed);
+  }
 
   std::string_view name() const override { return "http"; }
   ProtocolTraits traits() const override {
@@ -58,7 +66,8 @@ class HttpServerProtocol final : public ServerProtocol,
   CutResult Cut(Buffer& in, InboundRequest* request, std::size_t* need,
                 std::string* error) override;
   bool WithinMessage() const override {
-    return (in_chunks_ || skip_ != 0) && !stopped_ && !replies_.closing();
+    if (within_ == Within::kNothing && skip_ == 0) return false;
+    return within_ == Within::kTunnel || (!stopped_ && !replies_.closing());
   }
   void GiveUp() override { replies_.GiveUp(); }
   std::size_t KeptOfMessage() const override {
@@ -72,16 +81,24 @@ class HttpServerProtocol final : public ServerProtocol,
                                                     : ParseResult::kReject;
   }
   void Write(const ReplyTicket& ticket, OutboundResponse&& response) override;
+  bool AnnounceEnd() override { return StopTunnel(); }
   bool EndWithNextReply() override {
+    if (StopTunnel()) return true;
     // seq_cst: behind the store of lingers_ in ServerConnection; pairs with the
     // store in Finish [SN2].
     if (!spoken_.load(std::memory_order_seq_cst)) return false;
     replies_.ExpectEnd();
     return true;
   }
-  void EndInput() override { replies_.EndInput(); }
+  void EndInput() override {
+    replies_.EndInput();
+    if (HttpTunnel* const tunnel = this->tunnel()) {
+      tunnel->End(flare::Status::Lenient(ECONNRESET, "the end of its input"));
+    }
+  }
   void OnClosed(const flare::Status& why) override {
     if (streams_ != nullptr) streams_->Close(why);
+    if (HttpTunnel* const tunnel = this->tunnel()) tunnel->End(why);
   }
   ReplyTurn AskToReply(const ReplyTicket& reply_ticket,
                        ReplyTurnWaiter* waiter) override {
@@ -118,6 +135,22 @@ class HttpServerProtocol final : public ServerProtocol,
                       HttpTicket* ticket, ReplyTurnWaiter* waiter) override;
   bool WriteHttpPiece(const HttpTicket& ticket, Buffer&& piece) override;
   void EndHttp(const HttpTicket& ticket) override;
+  HttpTunnel* tunnel() override {
+    // seq_cst: at a stop behind the store of lingers_ in ServerConnection;
+    // pairs with the store in MakeTunnel [SN2].
+    return tunnel_.load(std::memory_order_seq_cst);
+  }
+  ReplyTurn BeginTunnel(const HttpTicket& ticket, const HttpHeaders& fields,
+                        ReplyTurnWaiter* waiter) override;
+
+  // Tunnels.
+  [[gnu::noinline]] void MakeTunnel(const InboundRequest& request);
+  [[gnu::noinline]] CutResult CutTunnel(Buffer& in, std::size_t* need,
+                                        std::string* error);
+  bool StopTunnel() {
+    HttpTunnel* const tunnel = this->tunnel();
+    return tunnel != nullptr && tunnel->Stop();
+  }
 
   // Heads. kMessage without stopped_: *head is read, into *parsed or by the
   // memo, and head_size_ is known.
@@ -185,25 +218,28 @@ class HttpServerProtocol final : public ServerProtocol,
   std::size_t head_size_ = 0;    // of the message at hand; 0: not known yet
   std::size_t total_size_ = 0;   // ... with its body, if not chunked
   std::size_t skip_ = 0;         // bytes still to come of a refused body
-  bool in_chunks_ = false;       // within a chunked body
-  bool continued_ = false;       // 100 Continue was sent
+  // A part of it was taken off the input: of a chunked body, or of a message in
+  // another protocol.
+  enum class Within : std::uint8_t { kNothing, kChunks, kTunnel };
+  Within within_ = Within::kNothing;
+  bool continued_ = false;  // 100 Continue was sent
   Buffer chunked_head_;
   Buffer chunked_body_;
   ChunkedDecoder chunks_;
+
+  // Made by the reader, for a request that asks for it. Owned.
+  std::atomic<HttpTunnel*> tunnel_{nullptr};
 };
 
 // --- heads and bodies ------------------------------------------------------
 
 CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
-                                  std::size_t* need, std::string*) {
+                                  std::size_t* need, std::string* error) {
   *need = 0;
-  if (stopped_ || replies_.closing()) {
-    in.Clear();
-    return CutResult::kNeedMore;
-  }
+  if (stopped_ || replies_.closing()) return CutTunnel(in, need, error);
   if (skip_ != 0) [[unlikely]]
     return SkipRest(in) ? CutResult::kHandled : CutResult::kNeedMore;
-  if (in_chunks_) return CutChunked(in, request);
+  if (within_ != Within::kNothing) return CutChunked(in, request);
   if (head_size_ != 0 && in.size() < total_size_) {
     *need = total_size_;
     return CutResult::kNeedMore;
@@ -234,7 +270,7 @@ CutResult HttpServerProtocol::Cut(Buffer& in, InboundRequest* request,
     ContinueIfExpected(head, *request);
     chunked_head_ = in.Cut(head_size_);
     chunks_.Start(limits_.max_packet_size - head_size_, limits_.max_head_size);
-    in_chunks_ = true;
+    within_ = Within::kChunks;
     return CutChunked(in, request);
   }
   const auto body_size = static_cast<std::size_t>(announced);
@@ -386,8 +422,9 @@ CutResult HttpServerProtocol::Finish(Buffer&& body, InboundRequest* request) {
   // EndWithNextReply [SN2]. Once, since it costs something.
   if (!spoken()) spoken_.store(true, std::memory_order_seq_cst);
   scanned_ = head_size_ = total_size_ = empty_lines_ = 0;
-  in_chunks_ = continued_ = false;
-  if (TicketOf(request).close) stopped_ = true;
+  within_ = Within::kNothing;
+  continued_ = false;
+  if (TicketOf(request).close) MakeTunnel(*request);
   return Admit(request);
 }
 
@@ -441,6 +478,57 @@ void HttpServerProtocol::PrepareForStream(InboundRequest* request) {
   if (streams_ == nullptr) {
     streams_ = std::make_unique<HttpServerStreams>(&uses_, &replies_, sink());
   }
+}
+
+// --- tunnels ---------------------------------------------------------------
+
+// Called with the last request of a connection: whether it is the last because
+// it asks for another protocol.
+void HttpServerProtocol::MakeTunnel(const InboundRequest& request) {
+  stopped_ = true;
+  if (request.own == nullptr) return;
+  const auto upgrade = HttpOf(request).request().headers()->TryGet("Upgrade");
+  if (!upgrade || !IEquals(*upgrade, "websocket")) return;
+  // seq_cst: before the reader looks at lingers_; pairs with the load in
+  // tunnel() [SN2].
+  tunnel_.store(new HttpTunnel(sink()), std::memory_order_seq_cst);
+}
+
+// Whatever follows the last request: it is for the tunnel, or is dropped.
+CutResult HttpServerProtocol::CutTunnel(Buffer& in, std::size_t* need,
+                                        std::string* error) {
+  HttpTunnel* const tunnel = this->tunnel();
+  if (tunnel == nullptr) {
+    in.Clear();
+    return CutResult::kNeedMore;
+  }
+  const std::size_t before = in.size();
+  const HttpTunnelReceiver::Input result = tunnel->Take(in, need, error);
+  within_ = tunnel->WithinMessage() ? Within::kTunnel : Within::kNothing;
+  switch (result) {
+    case HttpTunnelReceiver::Input::kBroken:
+      return CutResult::kError;
+    case HttpTunnelReceiver::Input::kHeld:
+      return CutResult::kHandled;
+    case HttpTunnelReceiver::Input::kTaken:
+      break;
+  }
+  return in.size() == before || within_ == Within::kTunnel
+             ? CutResult::kNeedMore
+             : CutResult::kHandled;
+}
+
+ReplyTurn HttpServerProtocol::BeginTunnel(const HttpTicket& ticket,
+                                          const HttpHeaders& fields,
+                                          ReplyTurnWaiter* waiter) {
+  const ReplyTurn turn = replies_.AskForTurn(ticket.order, waiter);
+  if (turn == ReplyTurn::kNow) {
+    BufferBuilder head;
+    AppendStatusLine(static_cast<int>(HttpStatus::SwitchingProtocols), &head);
+    head.Append(fields.lines(), "\r\n");
+    replies_.SendPart(head.DestructiveGet());
+  }
+  return turn;
 }
 
 // --- refusals and replies --------------------------------------------------

@@ -19,6 +19,7 @@
 #include "flare/rpc/http_client/http_connections.h"
 #include "flare/rpc/http_client/http_request_writer.h"
 #include "flare/rpc/http_client/http_url.h"
+#include "flare/rpc/http_client/websocket_opening.h"
 
 namespace flare {
 namespace rpc {
@@ -62,6 +63,7 @@ const char* NameOf(int error) {
     FLARE_HTTP_ERROR(ERROR_RESPONSE_TOO_LARGE);
     FLARE_HTTP_ERROR(ERROR_CANCELLED);
     FLARE_HTTP_ERROR(ERROR_SHUTDOWN);
+    FLARE_HTTP_ERROR(ERROR_NO_WEBSOCKET);
   }
 #undef FLARE_HTTP_ERROR
   return nullptr;
@@ -84,11 +86,14 @@ class HttpFetch {
  public:
   using Result = Expected<HttpResponse, flare::Status>;
 
+  // `opening`: the request is for a WebSocket; else null.
   HttpFetch(std::shared_ptr<HttpConnections> connections, HttpRequest request,
-            const HttpRequestOptions& options)
+            const HttpRequestOptions& options,
+            WebSocketOpening* opening = nullptr)
       : connections_(std::move(connections)),
         request_(std::move(request)),
         options_(options),
+        opening_(opening),
         limit_{WaitLimit::In(options.timeout)} {}
 
   Result Run(const std::string& url) {
@@ -178,7 +183,8 @@ class HttpFetch {
 
   // Gets the response of url_.
   Result Exchange() {
-    auto bytes = WriteHttpRequest(request_, url_);
+    auto bytes = WriteHttpRequest(request_, url_,
+                                  opening_ != nullptr ? opening_->lines() : "");
     if (!bytes) return bytes.error();
     const bool elsewhere =
         !options_.connect_to.empty() && url_.origin() == first_url_.origin();
@@ -195,6 +201,12 @@ class HttpFetch {
       HttpClientConnection& connection = lease->connection();
       Result result = connection.Exchange(RequestOf(*bytes), limit_);
       reused_ = lease->reused();
+      if (result && result->status() == HttpStatus::SwitchingProtocols) {
+        flare::Status switched =
+            opening_->Switch(*result, &*lease, connections_);
+        if (!switched.ok()) return switched;
+        return result;
+      }
       if (result) {
         // The body of a redirection that is followed doesn't matter.
         if (WillFollow(result->status())) return result;
@@ -213,6 +225,7 @@ class HttpFetch {
     HttpClientConnection::Request request;
     request.bytes = bytes;
     request.is_head = request_.method() == HttpMethod::Head;
+    request.may_switch = opening_ != nullptr;
     request.max_body = options_.max_body_size;
     if (options_.on_body != nullptr) {
       request.max_body = SIZE_MAX;
@@ -273,6 +286,7 @@ class HttpFetch {
   const std::shared_ptr<HttpConnections> connections_;
   HttpRequest request_;
   const HttpRequestOptions& options_;
+  WebSocketOpening* const opening_;
   const HttpWaitLimit limit_;
   const std::int64_t began_ns_ = NowNs();
   // options_.on_body for the last response, none of the others.
@@ -369,6 +383,32 @@ HttpClient::Result HttpClient::Request(const std::string& protocol,
   const auto url = UrlOfRequest(protocol, host, request);
   if (!url) return url.error();
   return Fetch(*url, request, options, info);
+}
+
+Expected<WebSocket> HttpClient::OpenWebSocket(
+    const std::string& url, const WebSocketClientOptions& options,
+    ResponseInfo* info) const {
+  auto http_url = rpc::HttpUrlOfWebSocket(url);
+  if (!http_url) return http_url.error();
+  auto opening = rpc::WebSocketOpening::Create(options);
+  if (!opening) return opening.error();
+  RequestOptions request = options.request;
+  request.on_body = nullptr;
+  rpc::HttpFetch fetch(connections_, RequestWith(HttpMethod::Get), request,
+                       opening->get());
+  Result result = fetch.Run(*http_url);
+  if (!result) return result.error();
+  if (info != nullptr) fetch.Describe(info);
+  // An interceptor may have made the response.
+  if ((*opening)->session() == nullptr ||
+      result->status() != HttpStatus::SwitchingProtocols) {
+    const int status = static_cast<int>(result->status());
+    return Status(ERROR_NO_WEBSOCKET,
+                  *http_url + " answered the request for a WebSocket with " +
+                      std::to_string(status) + ' ' +
+                      std::string(HttpReasonPhrase(status)));
+  }
+  return WebSocket(rpc::WebSocketSession::Share((*opening)->session()));
 }
 
 // --- futures -----------------------------------------------------------------

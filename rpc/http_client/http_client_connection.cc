@@ -99,7 +99,7 @@ bool HttpClientConnection::Send(Request* request) {
     ScopedLock guard(lock_);
     done_ = reusable_ = replied_ = false;
     if (closed_) return false;
-    reader_.Start(request->is_head, request->max_body);
+    reader_.Start(request->is_head, request->max_body, request->may_switch);
     response_.clear();
     body_.Clear();
     in_pieces_ = request->on_body != nullptr;
@@ -145,6 +145,14 @@ flare::Status HttpClientConnection::TakePieces(const Request& request,
       return flare::Status(ERROR_CANCELLED, "on_body wants no more");
     }
   }
+}
+
+bool HttpClientConnection::Switch(RefPtr<HttpTunnelReceiver> receiver) {
+  ScopedLock guard(lock_);
+  if (closed_ || !switched_) return false;
+  receiver_ = std::move(receiver);
+  stream_->ResumeReading();  // [HX6]
+  return true;
 }
 
 bool HttpClientConnection::reusable() const {
@@ -221,6 +229,10 @@ bool HttpClientConnection::OnData(Buffer& in, std::size_t* need,
                                   std::string* error) {
   {
     ScopedLock guard(lock_);
+    if (switched_) [[unlikely]] {
+      guard.unlock();
+      return TakeOther(in, need, error);
+    }
     if (!busy_) {
       *error = "it has sent bytes that no request asked for";
       return false;
@@ -237,6 +249,27 @@ bool HttpClientConnection::OnData(Buffer& in, std::size_t* need,
   }
   if (Publish(progress, !in.empty(), std::move(piece))) return true;
   return progress != HttpReplyReader::Result::kFailed;
+}
+
+bool HttpClientConnection::TakeOther(Buffer& in, std::size_t* need,
+                                     std::string* error) {
+  RefPtr<HttpTunnelReceiver> receiver;
+  {
+    ScopedLock guard(lock_);
+    receiver = receiver_;
+  }
+  if (receiver == nullptr) return true;  // It has been paused meanwhile.
+  switch (receiver->OnInput(in, need, error)) {
+    case HttpTunnelReceiver::Input::kTaken:
+      break;
+    case HttpTunnelReceiver::Input::kHeld:
+      hold_.Pause(stream_.Get());
+      break;
+    case HttpTunnelReceiver::Input::kBroken:
+      in.Clear();  // The receiver has said goodbye, and closes it.
+      break;
+  }
+  return true;
 }
 
 bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
@@ -264,8 +297,10 @@ bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
     }
     // Bytes behind the response would be taken for the next one. Failed: by
     // Close() meanwhile.
+    switched_ = reader_.switched() && failure_.ok();
     reusable_ = reader_.keeps_alive() && !more_input && failure_.ok();
-    through = !reusable_;
+    through = !reusable_ && !switched_;
+    if (switched_) stream_->PauseReading();  // [HX6]
     done_ = true;
     busy_ = false;  // [HX1]
     Notify();
@@ -277,9 +312,11 @@ bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
 }
 
 void HttpClientConnection::OnClosed(const flare::Status& why) {
+  RefPtr<HttpTunnelReceiver> receiver;
   {
     ScopedLock guard(lock_);
     closed_ = true;
+    receiver = std::move(receiver_);  // [HX6]
     // It isn't armed any more when this returns, fired or not [HX3].
     if (idle_) static_cast<void>(fiber::CancelTimer(this));
     idle_ = false;
@@ -293,6 +330,7 @@ void HttpClientConnection::OnClosed(const flare::Status& why) {
     busy_ = false;
     Notify();
   }
+  if (receiver != nullptr) receiver->OnEnd(why);
   if (const auto owner = owner_.lock()) owner->OnGone(this);
   ConnectionGone();
   Deref();  // [HX5]

@@ -25,6 +25,9 @@
 //        found paused_ set, with lock_ held each time: so no pause comes after
 //        its end.
 //  [HX5] The connection refers to itself from Make() to the end of OnClosed().
+//  [HX6] Behind a response 101 reading is paused, until Switch() has set
+//        receiver_ and resumes it. From then on the callbacks take it from
+//        there; OnClosed() takes it out.
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_
 #define FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_
 
@@ -36,6 +39,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
@@ -49,9 +53,12 @@
 #include "flare/io/stream_connection.h"
 #include "flare/io/transport.h"
 #include "flare/rpc/client/wait_limit.h"
+#include "flare/rpc/http/http_tunnel.h"
 #include "flare/rpc/http_client/http_reply_reader.h"
 #include "flare/rpc/http_client_options.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/stream/input_hold.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 
@@ -65,6 +72,7 @@ struct HttpWaitLimit : WaitLimit {
 
 class HttpClientConnection final : public RefCounted<HttpClientConnection>,
                                    private io::StreamHandler,
+                                   private StreamOutput,
                                    private fiber::Timer {
  public:
   // Is told of the end of a connection, by its last callback. Must not block.
@@ -80,6 +88,9 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
     Buffer bytes;
     bool is_head = false;
     std::size_t max_body = 0;
+    // The request asks for another protocol: 101 is a response, behind which
+    // the connection waits for Switch(), or to be closed.
+    bool may_switch = false;
     // Null: the body is in the response. See HttpRequestOptions::on_body.
     const std::function<bool(const HttpResponse&, Buffer)>* on_body = nullptr;
   };
@@ -103,6 +114,14 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   // throws, the connection is closed, or closing.
   Expected<HttpResponse, flare::Status> Exchange(Request request,
                                                  const HttpWaitLimit& limit);
+
+  // For the other protocol, behind a response 101. The output is there until
+  // its receiver is told the end.
+  const RefPtr<io::StreamConnection>& stream() const { return stream_; }
+  StreamOutput* output() { return this; }
+  // From here on the input is `receiver`'s, and so is the end. False: it is
+  // closed.
+  [[nodiscard]] bool Switch(RefPtr<HttpTunnelReceiver> receiver);
 
   // Another request may follow. False: to be closed, if it isn't yet.
   bool reusable() const;
@@ -129,7 +148,17 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
   void OnClosed(const flare::Status& why) override;
 
+  // StreamOutput.
+  bool WriteSoon(Buffer&& bytes) override {
+    return stream_->Write(std::move(bytes)) == io::WriteResult::kOk;
+  }
+  void Abort(const flare::Status& why) override { stream_->Close(why); }
+  void HoldInput() override { hold_.Hold(); }
+  void ReleaseInput() override { hold_.Release(stream_.Get()); }
+
   bool Send(Request* request);
+  // The reader's, behind a response 101.
+  bool TakeOther(Buffer& in, std::size_t* need, std::string* error);
   // Hands the body over piece by piece until the response ends.
   flare::Status TakePieces(const Request& request, const HttpWaitLimit& limit);
   // Waits until `done()`, which is called with lock_ held. False: until `at`,
@@ -156,6 +185,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
 
   bool sent_ = false;  // The user's.
 
+  InputHold hold_;
+
   mutable Spinlock lock_;
   fiber::Event* waiter_ FLARE_GUARDED_BY(lock_) = nullptr;  // [HX2]
   bool connected_ FLARE_GUARDED_BY(lock_) = false;
@@ -169,6 +200,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   Buffer pieces_ FLARE_GUARDED_BY(lock_);               // For Request::on_body.
   PacedCompaction compaction_ FLARE_GUARDED_BY(lock_);  // That of pieces_.
   flare::Status failure_ FLARE_GUARDED_BY(lock_);
+  bool switched_ FLARE_GUARDED_BY(lock_) = false;  // By a response 101.
+  RefPtr<HttpTunnelReceiver> receiver_ FLARE_GUARDED_BY(lock_);  // [HX6]
 };
 
 }  // namespace flare::rpc

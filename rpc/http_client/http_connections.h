@@ -64,6 +64,9 @@ class HttpConnections final
     HttpClientConnection& connection() const { return *connection_; }
     // It had carried another request before.
     bool reused() const { return reused_; }
+    // The connection is used for something else than requests from here on:
+    // it is neither kept nor closed, and counts as none of its host's.
+    void Leave() { connection_ = nullptr; }
 
    private:
     friend class HttpConnections;

@@ -8,8 +8,11 @@
 
 namespace flare::rpc {
 
-void HttpReplyReader::Start(bool to_head, std::size_t max_body) {
+void HttpReplyReader::Start(bool to_head, std::size_t max_body,
+                            bool may_switch) {
   to_head_ = to_head;
+  may_switch_ = may_switch;
+  switched_ = false;
   max_body_ = max_body;
   body_ = Body::kNoHead;
   keeps_alive_ = false;
@@ -40,7 +43,8 @@ HttpReplyReader::Result HttpReplyReader::ReadHead(Buffer& in,
             ContiguousPrefix(in, size, &scratch), kMaxFields, &head)) {
       return Malformed(fault.text);
     }
-    if (head.status >= 200) {
+    switched_ = head.status == 101 && may_switch_;
+    if (head.status >= 200 || switched_) {
       response->clear();
       response->set_status(static_cast<HttpStatus>(head.status));
       response->set_version(head.minor_version == 0 ? HttpVersion::kHttp10
@@ -81,8 +85,9 @@ HttpReplyReader::Result HttpReplyReader::FindHead(const Buffer& in,
 }
 
 HttpReplyReader::Result HttpReplyReader::BeginBody(const HttpHead& head) {
-  keeps_alive_ = !head.close && (head.minor_version != 0 || head.keep_alive);
-  if (to_head_ || head.status == 204 || head.status == 304) {
+  keeps_alive_ =
+      !switched_ && !head.close && (head.minor_version != 0 || head.keep_alive);
+  if (to_head_ || switched_ || head.status == 204 || head.status == 304) {
     body_ = Body::kNone;
   } else if (head.chunked) {
     body_ = Body::kChunks;

@@ -33,8 +33,8 @@ class HttpReplyReader {
   enum class Result { kNeedMore, kDone, kFailed };
 
   // Begins with the response to a request of method HEAD (`to_head`), or of
-  // another one.
-  void Start(bool to_head, std::size_t max_body);
+  // another one. `may_switch`: 101 is a response.
+  void Start(bool to_head, std::size_t max_body, bool may_switch = false);
 
   // Takes the bytes of the response off `in`. Fills in *response without its
   // body once the head is there, and appends the body's bytes to *body. Passes
@@ -46,6 +46,8 @@ class HttpReplyReader {
   bool has_head() const { return body_ != Body::kNoHead; }
   // The end of the connection, in good order, ends the response.
   bool EndsWithConnection() const { return body_ == Body::kUntilClose; }
+  // The response is 101: what follows isn't HTTP.
+  bool switched() const { return switched_; }
   // Another request may follow over the connection.
   bool keeps_alive() const { return keeps_alive_; }
   // So many more bytes are known to come; a hint.
@@ -77,6 +79,8 @@ class HttpReplyReader {
   Result TooLarge();
 
   bool to_head_ = false;
+  bool may_switch_ = false;
+  bool switched_ = false;
   std::size_t max_body_ = 0;
   Body body_ = Body::kNoHead;
   bool keeps_alive_ = false;

@@ -77,7 +77,8 @@ flare::Status AddHttpField(std::string_view line, HttpHeaders* headers) {
 }
 
 Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
-                                                 const HttpUrl& url) {
+                                                 const HttpUrl& url,
+                                                 std::string_view lines) {
   const HttpMethod method = request.method();
   if (method == HttpMethod::Unspecified || method == HttpMethod::Connect) {
     return BadRequest("the method " + std::string(ToStringView(method)) +
@@ -97,6 +98,7 @@ Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
     }
     out.Append(name, ": ", value, "\r\n");
   }
+  out.Append(lines);
   if (request.body_size() != 0 || HasBodyByNature(method)) {
     out.Append("Content-Length: ");
     AppendDecimal(std::uint64_t{request.body_size()}, &out);

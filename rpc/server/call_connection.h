@@ -104,6 +104,9 @@ class CallConnection : public ServedConnection, protected ReplySink {
   // are refused.
   bool IsGreedy() const;
 
+  // For a request that switches to another protocol.
+  io::StreamConnection* output() const { return stream_.Get(); }
+
   // A body follows that ends where the connection does.
   void ResetOnClose() { stream_->ResetOnClose(); }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -180,10 +179,7 @@ void MethodTable::SetUpCounters() {
 
 void MethodTable::SampleCounters() const {
   const std::int64_t now_ns = NowNs();
-  try {
-    for (const auto& [name, method] : methods_) method->counters.Sample(now_ns);
-  } catch (const std::bad_alloc&) {  // The next sample is of this time, too.
-  }
+  for (const auto& [name, method] : methods_) method->counters.Sample(now_ns);
 }
 
 std::vector<ServerMethodStatistics> MethodTable::statistics() const {

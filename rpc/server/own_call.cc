@@ -70,6 +70,11 @@ void OwnCall::WaitForRoom() {
   request_.connection->WaitForRoom();
 }
 
+bool OwnCall::EnterStream(std::string_view* why) {
+  StopMetering();
+  return admission_->EnterStream(request_.connection, why);
+}
+
 void OwnCall::LeaveLimits() {
   admission_->Leave(&request_.connection->state(),
                     fiber::GetCurrentWorkerIndex());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "flare/base/endpoint.h"
 #include "flare/base/function.h"
@@ -55,6 +56,12 @@ class OwnCall final : public OwnRequestHost {
   ReplyTurn WaitForTurnOr(const Function<ReplyTurn(ReplyTurnWaiter*)>& ask,
                           const Function<void()>& give_up) override;
   void WaitForRoom() override;
+
+  bool EnterStream(std::string_view* why) override;
+  void LeaveStream() override { admission_->LeaveStream(request_.connection); }
+  io::StreamConnection* connection() override {
+    return request_.connection->output();
+  }
 
   void LeaveLimits() override;
   void ResetOnClose() override { request_.connection->ResetOnClose(); }

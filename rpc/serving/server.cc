@@ -420,6 +420,13 @@ bool Server::AddHttpPrefixHandler(std::string prefix,
   return added.ok() || Fail(added.message());
 }
 
+bool Server::AddWebSocketHandler(std::string path, WebSocketHandler handler,
+                                 WebSocketServerOptions options) {
+  return AddHttpHandler(
+      std::move(path),
+      NewWebSocketHandler(std::move(handler), std::move(options)));
+}
+
 void Server::SetDefaultHttpHandler(HttpHandlerArgument handler) {
   http_->routes.SetDefault(handler.Release());
 }

@@ -64,8 +64,6 @@ class BatchExporterTest : public ::testing::Test {
     fiber::TerminateRuntime();
   }
 
-  static constexpr milliseconds kTimeout{500};
-
   void Start(std::size_t max_queue, std::size_t max_batch,
              std::chrono::nanoseconds interval = hours(1)) {
     batches_ = std::make_unique<BatchExporter>(
@@ -73,7 +71,7 @@ class BatchExporterTest : public ::testing::Test {
                                .max_queue = max_queue,
                                .max_batch = max_batch,
                                .interval = interval,
-                               .timeout = kTimeout});
+                               .timeout = milliseconds(500)});
   }
   void Add(int n) {
     for (int i = 0; i != n; ++i) {
@@ -160,13 +158,10 @@ TEST_F(BatchExporterTest, LastBatchesShareADeadline) {
     this_fiber::SleepUntil(deadline);
     return Status(4711, "too slow");
   };
-  const TimePoint began = std::chrono::steady_clock::now();
   Add(100);
-  const auto waited = std::chrono::steady_clock::now() - began;
   batches_->Close();  // While the first one takes its time.
   EXPECT_EQ(batches_->statistics().failed, 100u);
-  // Those that ended before had their own.
-  EXPECT_LE(deadlines.size(), 3u + static_cast<std::size_t>(waited / kTimeout));
+  EXPECT_LE(deadlines.size(), 3u);
 }
 
 // Each span is exported or dropped, whatever comes together.
