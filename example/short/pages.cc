@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "example/streaming/demo.flare.pb.h"
 #include "flare/base/backtrace.h"
@@ -29,6 +30,7 @@
 #include "flare/rpc/services/etcd_resolver.h"
 #include "flare/rpc/services/health.h"
 #include "flare/rpc/services/reflection.h"
+#include "flare/rpc/websocket.h"
 #include "glog/logging.h"
 
 // docs/debugging.md
@@ -292,6 +294,52 @@ flare::RedisClient OpenWithTls(const std::string& password) {
                                       .password = password});
   if (!opened.ok()) LOG(FATAL) << opened.ToString();  // A malformed URI.
   return client;
+}
+
+// docs/websocket.md
+
+void ServeEcho(flare::Server* server) {
+  server->AddWebSocketHandler(
+      "/echo", [](flare::WebSocket& socket, const flare::HttpRequest& request) {
+        LOG(INFO) << "someone came by " << request.uri();
+        while (auto message = socket.Read()) {
+          if (!socket.Write(*std::move(message)).ok()) return;
+        }
+        LOG(INFO) << "and left: " << socket.close_code();
+      });
+}
+
+void ServePrices(flare::Server* server) {
+  flare::WebSocketServerOptions options;
+  options.subprotocols = {"prices.v2", "prices.v1"};
+  options.origins = {"https://shop.example"};
+  options.accept = [](const flare::HttpRequest& request,
+                      flare::HttpResponse* response) {
+    if (request.query() == "of=tea") return true;
+    response->set_status(flare::HttpStatus::NotFound);
+    return false;
+  };
+  options.limits.max_message_size = 4096;
+  server->AddWebSocketHandler(
+      "/prices",
+      [](flare::WebSocket& socket, const flare::HttpRequest&) {
+        const bool old = socket.subprotocol() != "prices.v2";
+        static_cast<void>(socket.WriteText(old ? "300" : R"({"cents": 300})"));
+      },
+      options);
+}
+
+flare::Status Ask(const flare::HttpClient& client) {
+  auto socket = client.OpenWebSocket(
+      "wss://shop.example/prices?of=tea",
+      {.subprotocols = {"prices.v2"},
+       .request = {.timeout = 2s, .headers = {"Authorization: Bearer token"}}});
+  if (!socket) return socket.error();
+  while (auto message = socket->Read()) {
+    LOG(INFO) << flare::FlattenSlow(message->data);
+  }
+  LOG(INFO) << socket->close_code() << " " << socket->close_reason();
+  return {};
 }
 
 }  // namespace pages

@@ -1,5 +1,6 @@
 """The short examples (docs/examples.md) do as they say."""
 
+import asyncio
 import concurrent.futures
 import gzip
 import http.client
@@ -9,6 +10,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -16,6 +18,11 @@ import urllib.error
 import urllib.request
 
 import unittest_xml
+
+# Debian's websockets is for Debian's Python, which need not be the first one.
+sys.path.append('/usr/lib/python3/dist-packages')
+
+import websockets  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(HERE)), 'tools')
@@ -182,6 +189,55 @@ class ShortTest(unittest.TestCase):
         [uptime] = [float(line.split()[1]) for line in lines
                     if line.startswith('shop_uptime_seconds ')]
         self.assertGreater(uptime, 0)
+
+    # The clients are Python's websockets.
+    def test_chat(self):
+        server, url = self.serve('chat')
+        with urllib.request.urlopen(url + '/', timeout=PATIENCE_S) as page:
+            self.assertIn(b'new WebSocket', page.read())
+        room = url.replace('http', 'ws') + '/room'
+
+        async def chat():
+            def enter():
+                # It accepts no frame that is wrong in any way.
+                return websockets.connect(room, subprotocols=['chess', 'chat'],
+                                          compression='deflate')
+
+            async with enter() as one, enter() as two:
+                self.assertEqual(one.subprotocol, 'chat')
+                self.assertEqual(await one.recv(), '(1 enters)')
+                self.assertEqual(await one.recv(), '(2 enters)')
+                self.assertEqual(await two.recv(), '(2 enters)')
+                await (await two.ping(b'are you there?'))
+                # In fragments.
+                await two.send(iter(['gr\u00fc', '\u00df', ' Gott']))
+                for member in one, two:
+                    self.assertEqual(await member.recv(),
+                                     '2: gr\u00fc\u00df Gott')
+                await two.send(b'bytes')
+                with self.assertRaises(websockets.ConnectionClosedError):
+                    await two.recv()
+                self.assertEqual(two.close_code, 1003)
+                self.assertEqual(two.close_reason, 'text only')
+                self.assertEqual(await one.recv(), '(2 leaves)')
+                async with enter() as three:
+                    await three.send('x' * 1001)
+                    with self.assertRaises(websockets.ConnectionClosedError):
+                        while True:
+                            await three.recv()
+                    self.assertEqual(three.close_code, 1009)
+                self.assertEqual(await one.recv(), '(3 enters)')
+                self.assertEqual(await one.recv(), '(3 leaves)')
+                with self.assertRaises(websockets.InvalidStatusCode) as raised:
+                    await websockets.connect(room, origin='http://evil')
+                self.assertEqual(raised.exception.status_code, 403)
+                server.send_signal(signal.SIGTERM)
+                with self.assertRaises(websockets.ConnectionClosed):
+                    await one.recv()
+                self.assertEqual(one.close_code, 1001)
+
+        asyncio.run(asyncio.wait_for(chat(), PATIENCE_S))
+        self.assertIn(server.wait(PATIENCE_S), (0, -signal.SIGTERM))
 
     def test_deploy(self):
         folder = tempfile.TemporaryDirectory()
