@@ -107,7 +107,7 @@ class LibraryTest(unittest.TestCase):
         self.assertEqual(
             self.run_example('redis_client', 'redis://:no@127.0.0.1:' + port),
             (1, 'ping: REDIS_REFUSED\n'))
-        uri = 'redis://127.0.0.1:' + free_port()
+        uri = f'redis://127.0.0.1:{free_port()}'
         self.assertEqual(self.run_example('redis_client', uri),
                          (1, 'ping: REDIS_FAIL_TO_CONNECT\n'))
 
