@@ -135,6 +135,12 @@ class RedisRequest {
   bool in_transaction_ = false;
 };
 
+// With the server.
+flare::Status NamedRedisError(const RedisConnector& connector,
+                              const flare::Status& why) {
+  return flare::Status(why.code(), connector.name() + ": " + why.message());
+}
+
 flare::Status NotOpen() {
   return InvalidRedisCommand("the client isn't open (RedisClient::Open)");
 }
@@ -229,8 +235,7 @@ Expected<RedisSession, Status> RedisClient::Dedicate(
   auto made = connector_->Dedicated(rpc::WaitLimit::In(
       options.timeout.value_or(connector_->options().timeout)));
   if (made) return RedisSession(connector_, *std::move(made));
-  return Status(made.error().code(),
-                connector_->name() + ": " + made.error().message());
+  return rpc::NamedRedisError(*connector_, made.error());
 }
 
 const char* RedisClient::ErrorCodeToString(int code) {
@@ -278,12 +283,15 @@ RedisSession::Results RedisSession::ExecuteAll(
 
 Status RedisSession::Subscribe(const RedisCommand& command) {
   Status status = rpc::CheckRedisCommand(command, /*session=*/true);
-  return status.ok() ? connection_->Subscribe(command.Encode()) : status;
+  if (status.ok()) status = connection_->Subscribe(command.Encode());
+  return status.ok() ? status : rpc::NamedRedisError(*connector_, status);
 }
 
 RedisSession::Result RedisSession::Receive(const CallOptions& options) {
-  return connection_->Receive(rpc::WaitLimit::In(
+  Result message = connection_->Receive(rpc::WaitLimit::In(
       options.timeout.value_or(std::chrono::nanoseconds::max())));
+  if (message) return message;
+  return rpc::NamedRedisError(*connector_, message.error());
 }
 
 }  // namespace flare

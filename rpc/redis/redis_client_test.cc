@@ -249,6 +249,7 @@ TEST_F(RedisClientTest, ReceivesWhileItWaits) {
   const auto lost = session->Receive();
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code(), RedisClient::REDIS_CONNECTION_LOST);
+  EXPECT_TRUE(lost.error().message().starts_with(redis_.uri() + ":6379/0: "));
 }
 
 TEST_F(RedisClientTest, EndsASessionWithItsConnection) {
