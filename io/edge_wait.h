@@ -41,7 +41,8 @@ class EdgeWait {
   }
 
   // The poller: an edge has come. True: the caller must queue a task that calls
-  // WakeQueued(). Doesn't lock.
+  // WakeQueued(). Doesn't lock. Other threads may make edges, too; those that
+  // may lock call WakeQueued() themselves.
   [[nodiscard]] bool OnEdge() noexcept;
   void WakeQueued() noexcept;
 

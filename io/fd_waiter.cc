@@ -21,6 +21,7 @@
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/task.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/epoll_poller.h"
@@ -102,6 +103,10 @@ FdWaiter::FdWaiter(EpollPoller* poller, RefPtr<Watched> watched)
     : poller_(poller), watched_(std::move(watched)) {}
 
 FdWaiter::~FdWaiter() {
+  // The parent has the epoll instance, too.
+  if (fiber::IsForkedChild()) [[unlikely]] {
+    fiber::DieAsForkedChild();
+  }
   poller_->Retire(watched_.Get());
   // The poller may sleep for long before it lets go of the object. The peer
   // sees the owner's close() at once.

@@ -40,7 +40,8 @@ class FdWaiter {
   // memory.
   static Expected<std::unique_ptr<FdWaiter>, Status> Create(int fd);
 
-  // Nobody may be waiting. Two system calls.
+  // Nobody may be waiting. Two system calls. Ends a forked child with a
+  // message, as the parent would lose its watch.
   ~FdWaiter();
 
   FdWaiter(const FdWaiter&) = delete;

@@ -15,6 +15,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/task_group.h"
 #include "flare/io/fd.h"
+#include "flare/io/testing/forked_child.h"
 #include "flare/io/testing/loopback.h"
 #include "gtest/gtest.h"
 
@@ -52,6 +53,16 @@ class FdWaiterTest : public testing::IoTest {
   }
 };
 FLARE_INSTANTIATE_RUNTIME_TEST(FdWaiterTest);
+
+TEST_P(FdWaiterTest, AForkedChildLeavesTheWatchToItsParent) {
+  const Pair pair = Connect();
+  auto waiter = Watch(pair.ours);
+  testing::ExpectAbortInChild([&] { waiter.reset(); });
+  Fiber fiber(
+      [&] { EXPECT_EQ(waiter->WaitFor(POLLIN, testing::kLimit), POLLIN); });
+  Send(pair.peers);
+  fiber.join();
+}
 
 // Unlike the poller's edges: libraries may leave some of the input unread.
 TEST_P(FdWaiterTest, UnreadInputIsReadyEachTime) {

@@ -6,6 +6,8 @@
 //        number, so it must not free that. It puts another file in the socket's
 //        place, which no call on sockets works with; the destructor frees the
 //        number. A call that fails looks at `closed_`, which was set before.
+//        All closed sockets share that file, and it is there before the first
+//        of them: when descriptors have run out Close() must work, too.
 //  [SK3] The descriptor is retired once, by the first Close() or the
 //        destructor, while its file is still the socket.
 #include "flare/io/socket.h"
@@ -17,16 +19,36 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <new>
 #include <string>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
+#include "flare/fiber/scheduler/fork_guard.h"
 #include "flare/fiber/task.h"
 #include "flare/io/descriptor.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/io/socket_options.h"
 
 namespace flare::io {
+namespace {
+
+// Returns the file that replaces closed sockets [SK2]: made once, and never
+// closed. -1, and errno says why: it can't be made.
+int Substitute() noexcept {
+  static std::atomic<int> made{-1};
+  // relaxed, also below: only the number counts, nothing is read through it.
+  int fd = made.load(std::memory_order_relaxed);
+  if (fd >= 0) return fd;
+  UniqueFd own(::eventfd(0, EFD_CLOEXEC));
+  if (!own ||
+      !made.compare_exchange_strong(fd, own.get(), std::memory_order_relaxed)) {
+    return fd;  // That of another thread, or none.
+  }
+  return own.Release();
+}
+
+}  // namespace
 
 class Socket::Watched final : public Descriptor {
  public:
@@ -56,7 +78,7 @@ class Socket::Watched final : public Descriptor {
   // No call is in progress.
   void Destroy();
 
-  EdgeWait& wait_for(Direction direction) {
+  EdgeWait& wait_for(Direction direction) noexcept {
     return direction == Direction::kInput ? input_.wait : output_.wait;
   }
   bool closed() const noexcept {
@@ -88,15 +110,19 @@ class Socket::Watched final : public Descriptor {
 bool Socket::Watched::Retire() {
   // acq_rel: pairs with the load in closed() [SK2].
   if (closed_.exchange(true, std::memory_order_acq_rel)) return false;
+  // The parent has the socket, too, and the epoll instance.
+  if (fiber::IsForkedChild()) [[unlikely]] {
+    fiber::DieAsForkedChild();
+  }
   poller_->Retire(this);  // [SK3]
   return true;
 }
 
 void Socket::Watched::Close() {
   if (!Retire()) return;
-  const UniqueFd other(::eventfd(0, EFD_CLOEXEC));
-  // [SK2]. Without a descriptor to spare the port is taken a while longer.
-  if (!other || ::dup3(other.get(), fd(), O_CLOEXEC) < 0) {
+  // [SK2]. It fails if the limit of descriptors was lowered below the number:
+  // the port is taken a while longer.
+  if (::dup3(Substitute(), fd(), O_CLOEXEC) < 0) {
     ::shutdown(fd(), SHUT_RDWR);
   }
   input_.wait.Close();
@@ -108,13 +134,22 @@ void Socket::Watched::Destroy() {
   CloseFd();
 }
 
-Expected<Socket, Status> Socket::Watch(UniqueFd fd) {
+Expected<Socket, Status> Socket::Watch(UniqueFd fd) noexcept try {
+  if (Substitute() < 0) {
+    return StatusFromErrno(fiber::GetLastError(), "create an eventfd");
+  }
   auto watched = MakeRefCounted<Watched>(
       std::move(fd),
       EpollPoller::OfGroup(fiber::GetCurrentSchedulingGroupIndex()));
   Status status = watched->Register();
   if (!status.ok()) return status;
   return Socket(std::move(watched));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
+}
+
+Status Socket::OutOfMemory() noexcept {
+  return Status::Lenient(ENOMEM, "no memory for a socket");
 }
 
 Socket::Socket(RefPtr<Watched> watched) : watched_(std::move(watched)) {}
@@ -138,8 +173,13 @@ int Socket::fd() const noexcept { return watched_->fd(); }
 
 Endpoint Socket::local_endpoint() const { return GetLocalEndpoint(fd()); }
 
-EdgeWait& Socket::WaitFor(Direction direction) const {
+EdgeWait& Socket::WaitFor(Direction direction) const noexcept {
   return watched_->wait_for(direction);
+}
+
+void Socket::WakeToRetry(Direction direction) const noexcept {
+  EdgeWait& wait = WaitFor(direction);
+  if (wait.OnEdge()) wait.WakeQueued();
 }
 
 Status Socket::Await(EdgeWait* wait, std::uint64_t seen,
@@ -160,14 +200,19 @@ Status Socket::Await(EdgeWait* wait, std::uint64_t seen,
   return Status();
 }
 
-Status Socket::Failure(int error, const Operation& operation) const {
-  std::string text = operation.what;
-  text += ' ';
-  text += operation.whom.ToString();
-  if (watched_->closed()) {  // [SK2]
-    return Status(EBADF, text + ": the socket was closed by Close()");
+Status Socket::Failure(int error, const Operation& operation) const noexcept {
+  const bool closed = watched_->closed();  // [SK2]
+  try {
+    std::string text = operation.what;
+    text += ' ';
+    text += operation.whom.ToString();
+    if (closed) {
+      return Status(EBADF, text + ": the socket was closed by Close()");
+    }
+    return StatusFromErrno(error, std::move(text));
+  } catch (const std::bad_alloc&) {
+    return Status(closed ? EBADF : error);
   }
-  return StatusFromErrno(error, std::move(text));
 }
 
 }  // namespace flare::io

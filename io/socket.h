@@ -14,9 +14,12 @@
 //   ETIMEDOUT  the deadline has passed (or, on TCP, the peer has vanished)
 //   ECANCELED  a stop was requested
 //   EBADF      Close() was called
+//   ENOMEM     memory has run out; errors of other causes then have no text
 //   others     as of the system call
 //
-// The first two leave the socket as it is; calls may go on.
+// The first two leave the socket as it is; calls may go on. A child made by
+// fork() may only use exec or _exit(): in it, Close() and the destructor end
+// the process with a message, as they would take the socket from the parent.
 
 #ifndef FLARE_IO_SOCKET_H_
 #define FLARE_IO_SOCKET_H_
@@ -48,7 +51,8 @@ class Socket {
   Socket& operator=(Socket&& other) noexcept;
 
   // Ends the socket: the port is free, a peer sees the end, and calls that wait
-  // or come later fail with EBADF. Doesn't block. Any number of times.
+  // or come later fail with EBADF. Needs no free descriptor. Doesn't block. Any
+  // number of times.
   void Close();
 
   // For options that this class doesn't know. The socket's until its
@@ -68,8 +72,12 @@ class Socket {
   };
 
   // Takes `fd`, non-blocking, and has the poller of the caller's scheduling
-  // group watch it. Errors: out of memory, or of the user's watches.
-  static Expected<Socket, Status> Watch(UniqueFd fd);
+  // group watch it. Errors: ENOMEM; ENOSPC: the user has no more watches;
+  // EMFILE, ENFILE: no descriptor for the first socket's substitute.
+  static Expected<Socket, Status> Watch(UniqueFd fd) noexcept;
+
+  // The error of functions that were left by std::bad_alloc.
+  static Status OutOfMemory() noexcept;
 
   // Makes the system call `call`, which returns -1 and sets errno if it fails,
   // until that is something else than EAGAIN. Returns its result. Waits before
@@ -78,14 +86,18 @@ class Socket {
   Expected<std::size_t, Status> Repeat(Direction direction,
                                        const Operation& operation,
                                        const WaitLimit& limit, Call call) const;
-  Status Failure(int error, const Operation& operation) const;
+  Status Failure(int error, const Operation& operation) const noexcept;
+
+  // Has callers that wait repeat their system calls. For changes by this end
+  // which the kernel makes no event of.
+  void WakeToRetry(Direction direction) const noexcept;
 
  private:
   class Watched;
 
   explicit Socket(RefPtr<Watched> watched);
 
-  EdgeWait& WaitFor(Direction direction) const;
+  EdgeWait& WaitFor(Direction direction) const noexcept;
   // After EAGAIN. Ok: try again.
   Status Await(EdgeWait* wait, std::uint64_t seen, const Operation& operation,
                const WaitLimit& limit) const;

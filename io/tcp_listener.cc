@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "flare/fiber/this_fiber.h"
@@ -34,13 +35,15 @@ bool IsOfOneConnection(int error) {
 }  // namespace
 
 Expected<TcpListener, Status> TcpListener::Listen(const Endpoint& address,
-                                                  const Options& options) {
+                                                  const Options& options) try {
   auto fd = OpenListeningSocket(address, options.backlog, options.reuse_port);
   if (!fd) return fd.error();
   Endpoint local = GetLocalEndpoint(fd->get());
   auto socket = Watch(*std::move(fd));
   if (!socket) return socket.error();
   return TcpListener(*std::move(socket), std::move(local));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
 }
 
 TcpListener::TcpListener(Socket socket, Endpoint local)
@@ -48,7 +51,7 @@ TcpListener::TcpListener(Socket socket, Endpoint local)
 
 TcpListener::~TcpListener() { file_.Remove(); }
 
-Expected<TcpSocket, Status> TcpListener::Accept(const WaitLimit& limit) {
+Expected<TcpSocket, Status> TcpListener::Accept(const WaitLimit& limit) try {
   sockaddr_storage address;
   socklen_t length = 0;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
@@ -67,6 +70,8 @@ Expected<TcpSocket, Status> TcpListener::Accept(const WaitLimit& limit) {
   auto socket = Watch(UniqueFd(static_cast<int>(*connection)));
   if (!socket) return socket.error();
   return TcpSocket(*std::move(socket), Endpoint::FromSockaddr(generic, length));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
 }
 
 void TcpListener::Close() {

@@ -53,8 +53,10 @@ class TcpListener : public Socket {
   TcpListener(TcpListener&&) noexcept = default;
 
   // Waits for a connection and takes it. TCP_NODELAY is set. Further errors:
-  // EMFILE, ENFILE, ENOBUFS, ENOMEM: no descriptors or memory; the connection
-  // still waits, so sleep a while before the next call.
+  // EMFILE, ENFILE, ENOBUFS, ENOMEM: no descriptors or memory; ENOSPC: the user
+  // has no more watches (fs.epoll.max_user_watches). Sleep a while before the
+  // next call. Without descriptors the connection still waits; one that could
+  // be taken, but not watched (ENOSPC, ENOMEM), is closed.
   Expected<TcpSocket, Status> Accept(const WaitLimit& limit = {});
 
   // Close(), and the destructor, also remove a Unix socket's file. Connections

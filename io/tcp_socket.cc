@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <new>
 #include <string>
 
 #include "flare/base/clock.h"
@@ -31,6 +32,7 @@ Expected<UniqueFd, Status> Open(const Endpoint& peer,
   auto fd = CreateStreamSocket(peer.family());
   if (!fd) return fd;
   SetTcpNoDelay(fd->get());
+  SetUrgentInline(fd->get());
   if (options.receive_buffer > 0) {
     SetReceiveBuffer(fd->get(), options.receive_buffer);
   }
@@ -62,18 +64,26 @@ int PauseForBacklog(const WaitLimit& limit) {
   return this_fiber::SleepUntilNs(*limit.stop, end) ? 0 : ECANCELED;
 }
 
-Status Ended(std::size_t had, std::size_t wanted, const Endpoint& peer) {
-  const std::string text = "the peer " + peer.ToString() + " ended its output";
-  if (had == 0) return Status(ENODATA, text);
-  return Status(ECONNRESET, text + " after " + std::to_string(had) + " of " +
-                                std::to_string(wanted) + " bytes");
+Status Ended(std::size_t had, std::size_t wanted,
+             const Endpoint& peer) noexcept {
+  const int code = had == 0 ? ENODATA : ECONNRESET;
+  try {
+    std::string text = "the peer " + peer.ToString() + " ended its output";
+    if (had != 0) {
+      text += " after " + std::to_string(had) + " of " +
+              std::to_string(wanted) + " bytes";
+    }
+    return Status(code, std::move(text));
+  } catch (const std::bad_alloc&) {
+    return Status(code);
+  }
 }
 
 }  // namespace
 
 Expected<TcpSocket, Status> TcpSocket::Connect(const Endpoint& peer,
                                                const Options& options,
-                                               const WaitLimit& limit) {
+                                               const WaitLimit& limit) try {
   auto fd = Open(peer, options);
   if (!fd) return fd.error();
   auto watched = Watch(*std::move(fd));
@@ -82,6 +92,8 @@ Expected<TcpSocket, Status> TcpSocket::Connect(const Endpoint& peer,
   Status status = socket.WaitConnected(limit);
   if (!status.ok()) return status;
   return socket;
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
 }
 
 // connect(2) is asked again until the connection is there: it then says so.
@@ -114,7 +126,7 @@ Status TcpSocket::WaitConnected(const WaitLimit& limit) {
   }
 }
 
-Expected<TcpSocket, Status> TcpSocket::Adopt(UniqueFd fd) {
+Expected<TcpSocket, Status> TcpSocket::Adopt(UniqueFd fd) try {
   int type = 0;
   socklen_t length = sizeof(type);
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &length) != 0) {
@@ -127,10 +139,13 @@ Expected<TcpSocket, Status> TcpSocket::Adopt(UniqueFd fd) {
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return StatusFromErrno(errno, "adopt a socket");
   }
+  SetUrgentInline(fd.get());
   Endpoint remote = GetRemoteEndpoint(fd.get());
   auto socket = Watch(std::move(fd));
   if (!socket) return socket.error();
   return TcpSocket(*std::move(socket), std::move(remote));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
 }
 
 Expected<std::size_t, Status> TcpSocket::Read(std::span<char> buffer,
@@ -182,8 +197,10 @@ Status TcpSocket::Write(const Buffer& bytes, const WaitLimit& limit) {
 }
 
 Status TcpSocket::ShutdownWrite() {
-  if (::shutdown(fd(), SHUT_WR) == 0) return Status();
-  return StatusFromErrno(errno, "end the output to " + remote_.ToString());
+  if (::shutdown(fd(), SHUT_WR) != 0) {
+    return Failure(errno, {"end the output to", remote_});
+  }
+  return Status();
 }
 
 }  // namespace flare::io

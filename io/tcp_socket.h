@@ -67,7 +67,8 @@ class TcpSocket : public Socket {
 
   // Waits for input, then takes as much as there is and fits. Returns the
   // number of bytes, 0 at the end of the peer's output (or if `buffer` is
-  // empty). Further errors: ECONNRESET, ETIMEDOUT.
+  // empty). Urgent bytes (MSG_OOB) are read like others. Further errors:
+  // ECONNRESET, ETIMEDOUT.
   Expected<std::size_t, Status> Read(std::span<char> buffer,
                                      const WaitLimit& limit = {});
 
@@ -87,7 +88,8 @@ class TcpSocket : public Socket {
                                           const WaitLimit& limit = {});
 
   // Ends our output; the peer reads the end behind all that was written. Input
-  // goes on. Doesn't block. Errors: ENOTCONN, if the connection has broken.
+  // goes on. Doesn't block. Errors: EBADF; ENOTCONN, if the connection has
+  // broken.
   Status ShutdownWrite();
 
   // The peer. A Unix socket that isn't bound has no path.

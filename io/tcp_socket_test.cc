@@ -2,6 +2,8 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@
 #include "flare/fiber/task_group.h"
 #include "flare/io/socket_options.h"
 #include "flare/io/tcp_listener.h"
+#include "flare/io/testing/forked_child.h"
 #include "flare/io/testing/loopback.h"
 #include "flare/io/testing/socket_waiters.h"
 #include "gtest/gtest.h"
@@ -120,6 +123,7 @@ TEST_P(TcpSocketTest, CarriesBytesBothWaysAndTheirEnds) {
     EXPECT_EQ(client.Read(bytes, testing::kLimit).value_or(9), 0U);
     EXPECT_EQ(server.Read(bytes).error().code(), EBADF);
     EXPECT_EQ(server.Write("late").code(), EBADF);
+    EXPECT_EQ(server.ShutdownWrite().code(), EBADF);
   });
 }
 
@@ -228,6 +232,53 @@ TEST_P(TcpSocketTest, CloseWakesAllThatWaitAndThePeerSeesTheEnd) {
   MustRead(&pair.peers, filled);
   std::array<char, 8> bytes;
   EXPECT_EQ(pair.peers.Read(bytes, testing::kLimit).value_or(9), 0U);
+}
+
+// Neither does it take one from others, who may need it.
+TEST_P(TcpSocketTest, CloseNeedsNoFreeDescriptor) {
+  Pair pair = Connected();
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(pair.ours.fd()) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<UniqueFd> rest;
+  while (rest.emplace_back(::eventfd(0, EFD_CLOEXEC))) continue;
+  pair.ours.Close();
+  rest.clear();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  std::array<char, 8> bytes;
+  const auto read = pair.ours.Read(bytes, testing::kLimit);
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code(), EBADF);
+  EXPECT_EQ(pair.peers.Read(bytes, testing::kLimit).value_or(9), 0U);
+}
+
+TEST_P(TcpSocketTest, AForkedChildLeavesTheSocketToItsParent) {
+  Pair pair = Connected();
+  testing::ExpectAbortInChild([&] { pair.ours.Close(); });
+  testing::ExpectAbortInChild([&] { TcpSocket(std::move(pair.ours)); });
+  Fiber reader([&] { EXPECT_EQ(MustRead(&pair.ours, 5), "there"); });
+  ASSERT_TRUE(testing::SocketWaiters(1));
+  ExpectOk(pair.peers.Write("there"));
+  reader.join();
+}
+
+// ... whichever end has connected, and if it was adopted.
+TEST_P(TcpSocketTest, UrgentBytesAreReadLikeOthers) {
+  Pair pair = Connected();
+  testing::SocketPair made = testing::TcpPair();
+  auto adopted = TcpSocket::Adopt(std::move(made.ours));
+  ASSERT_TRUE(adopted.has_value());
+  const std::pair<TcpSocket*, int> ways[] = {{&pair.ours, pair.peers.fd()},
+                                             {&pair.peers, pair.ours.fd()},
+                                             {&*adopted, made.peer.get()}};
+  for (const auto& [receiver, sender] : ways) {
+    EXPECT_EQ(::send(sender, "1", 1, 0), 1);
+    EXPECT_EQ(::send(sender, "2", 1, MSG_OOB), 1);
+    EXPECT_EQ(::send(sender, "3", 1, 0), 1);
+    EXPECT_EQ(MustRead(receiver, 3), "123");
+  }
 }
 
 TEST_P(TcpSocketTest, AResetIsAnErrorOfReadersAndWriters) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <string>
 
 #include "flare/io/socket_options.h"
@@ -55,7 +56,7 @@ Expected<UdpSocket, Status> UdpSocket::Connect(const Endpoint& peer,
 
 Expected<UdpSocket, Status> UdpSocket::Open(const Endpoint* local,
                                             const Endpoint* peer,
-                                            const Options& options) {
+                                            const Options& options) try {
   const Endpoint& address = peer != nullptr ? *peer : *local;
   if (address.family() != AF_INET && address.family() != AF_INET6) {
     return StatusFromErrno(EAFNOSUPPORT, "UDP for " + address.ToString());
@@ -76,6 +77,8 @@ Expected<UdpSocket, Status> UdpSocket::Open(const Endpoint* local,
   if (!socket) return socket.error();
   return UdpSocket(*std::move(socket),
                    peer != nullptr ? *peer : GetLocalEndpoint(number));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
 }
 
 Expected<UdpSocket::Received, Status> UdpSocket::Receive(

@@ -57,14 +57,15 @@ class LineReader {
   std::string ahead_;
 };
 
-// A connection's fiber. The peer has a minute for a line, and ten seconds to
-// take the answer.
-void ServeLines(flare::io::TcpSocket socket, const std::stop_token& stop) {
+// A connection's fiber. A peer has 60 s for a line, and 10 s for the answer.
+void ServeLines(flare::io::TcpSocket socket, const std::stop_token& stop) try {
   LineReader lines(&socket);
   while (auto line = lines.Next({stop, seconds(60)})) {
     std::reverse(line->begin(), line->end());
     if (!socket.Write(*line + '\n', {stop, seconds(10)}).ok()) return;
   }
+} catch (...) {  // An exception that leaves it would stop all connections.
+  std::cerr << "a connection's fiber failed\n";
 }  // Closes the connection.
 
 void Accept(flare::io::TcpListener* listener) {
@@ -89,9 +90,8 @@ void EchoDatagrams(flare::io::UdpSocket* socket) {
   for (;;) {
     const auto count = socket->Receive(&batch);
     if (!count && count.error().code() == EBADF) return;  // Close().
-    // One that can't be sent is left out.
     for (std::size_t done = 0; done < batch.size();) {
-      done += socket->Send(batch, done).value_or(1);
+      done += socket->Send(batch, done).value_or(1);  // Skips a bad one.
     }
   }
 }
