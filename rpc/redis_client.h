@@ -40,7 +40,8 @@ class RedisConnector;
 class RedisSession;
 
 // Needs a running runtime. Thread-safe once it is open. Copies share connection
-// and options. The last copy may go while commands are under way: these fail.
+// and options. The last copy may go while commands are under way: these run to
+// their end, and the connection is closed after them.
 class RedisClient {
  public:
   using Options = RedisClientOptions;
@@ -126,13 +127,15 @@ class RedisSession {
 
   // As those of RedisClient. A command that blocks at the server should block
   // there for less than its timeout: BLPOP whose late reply is dropped loses
-  // the element.
+  // the element. Commands that are answered by messages, as SUBSCRIBE and
+  // MONITOR, are for Subscribe(): here they fail.
   Result Execute(const RedisCommand& command, const CallOptions& options = {});
   Results ExecuteAll(const std::vector<RedisCommand>& commands,
                      const CallOptions& options = {});
 
   // Sends a command that is answered by messages: SUBSCRIBE, PSUBSCRIBE,
-  // MONITOR and the like. From now on the session has only messages, and
+  // MONITOR and the like. Fails while a command waits for its reply, and sends
+  // nothing then. From now on the session has only messages, and
   // Execute() fails; UNSUBSCRIBE, PING and further subscriptions go through
   // this function, too. Doesn't wait for an answer.
   [[nodiscard]] Status Subscribe(const RedisCommand& command);

@@ -18,8 +18,9 @@ namespace rpc {
 // may have run: RedisClient::MayHaveRun().
 enum RedisErrorCode : int {
   REDIS_INVALID_URI = 1,
-  // The command is empty, or needs a connection of its own
-  // (RedisClient::Dedicate).
+  // The command is empty, needs a connection of its own
+  // (RedisClient::Dedicate), or isn't answered by one reply
+  // (RedisSession::Subscribe).
   REDIS_INVALID_COMMAND = 2,
   // Nobody answers there, by TLS neither, or the last attempt to connect failed
   // just now.
@@ -65,8 +66,9 @@ struct RedisClientOptions {
   // most. It doubles with each of them.
   std::chrono::nanoseconds min_reconnect_delay = std::chrono::milliseconds(50);
   std::chrono::nanoseconds max_reconnect_delay = std::chrono::seconds(1);
-  // When a command's time is over and the server has sent nothing for so long,
-  // with a command waiting, the connection is closed, and a new one made.
+  // When a command's time is over, or max_outstanding is reached, and the
+  // server has sent nothing for so long, with a command waiting, the connection
+  // is closed, and a new one made.
   std::chrono::nanoseconds max_silence = std::chrono::seconds(10);
   // Commands without a reply, also those that nobody waits for any more, and
   // their bytes. Further ones fail with REDIS_OVERLOADED.

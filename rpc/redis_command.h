@@ -37,6 +37,11 @@ class RedisCommand {
   // It changes the state of its connection, or blocks it, as MULTI, SELECT,
   // SUBSCRIBE and BLPOP do.
   bool needs_session() const noexcept;
+  // It is answered by messages, not by one reply, as SUBSCRIBE, UNSUBSCRIBE and
+  // MONITOR are: for RedisSession::Subscribe().
+  bool has_messages() const noexcept;
+  // CLIENT REPLY, after which commands have no replies. No client sends it.
+  bool silences() const noexcept { return silences_; }
 
   // The bytes to send.
   Buffer Encode() const;
@@ -46,6 +51,7 @@ class RedisCommand {
   std::size_t words_ = 0;
   std::string name_;
   bool blocks_ = false;  // XREAD and XREADGROUP with BLOCK.
+  bool silences_ = false;
 };
 
 }  // namespace flare

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -337,14 +338,18 @@ void HttpClientConnection::OnClosed(const flare::Status& why) {
 }
 
 flare::Status HttpClientConnection::FailureOf(const flare::Status& why) const {
+  int code = ERROR_FAIL_TO_CONNECT_SERVER;
   if (connected_) {
-    return flare::Status(ERROR_CONNECTION,
-                         "the connection broke: " + why.message());
+    code = ERROR_CONNECTION;
+  } else if (tls_ && why.code() == EPROTO) {  // By the transport.
+    code = ERROR_SSL;
   }
-  // EPROTO: by the transport.
-  return flare::Status(
-      tls_ && why.code() == EPROTO ? ERROR_SSL : ERROR_FAIL_TO_CONNECT_SERVER,
-      why.message());
+  try {
+    return flare::Status(
+        code, (connected_ ? "the connection broke: " : "") + why.message());
+  } catch (const std::bad_alloc&) {  // OnClosed() must not throw.
+    return flare::Status(code);
+  }
 }
 
 }  // namespace flare::rpc

@@ -48,33 +48,45 @@ flare::Status InvalidRedisCommand(std::string why) {
   return flare::Status(REDIS_INVALID_COMMAND, std::move(why));
 }
 
-flare::Status CheckRedisCommand(const RedisCommand& command, bool session) {
+// How a command is sent.
+enum class Way { kShared, kSession, kSubscription };
+
+flare::Status CheckRedisCommand(const RedisCommand& command, Way way) {
   if (command.words() == 0) {
     return InvalidRedisCommand("a command without words");
   }
-  if (!session && command.needs_session()) {
+  if (command.silences()) {
+    return InvalidRedisCommand("CLIENT REPLY leaves commands without replies");
+  }
+  if (way == Way::kShared && command.needs_session()) {
     return InvalidRedisCommand(command.name() +
                                " needs a session (RedisClient::Dedicate)");
+  }
+  if (way == Way::kSession && command.has_messages()) {
+    return InvalidRedisCommand(command.name() +
+                               " is answered by messages: use Subscribe()");
   }
   return {};
 }
 
-// One request of a client or a session: its exchange, counted.
+// One request of a client or a session: its exchange, counted. Keeps the
+// connector, as the client may go meanwhile.
 class RedisRequest {
  public:
   // Null `session`: over the shared connection.
-  RedisRequest(const std::shared_ptr<RedisConnector>& connector,
+  RedisRequest(std::shared_ptr<RedisConnector> connector,
                RedisConnection* session, const RedisCallOptions& options)
-      : connector_(*connector),
+      : connector_(std::move(connector)),
         session_(session),
         limit_(WaitLimit::In(
-            options.timeout.value_or(connector_.options().timeout))) {}
+            options.timeout.value_or(connector_->options().timeout))) {}
 
   Exchanged Run(const std::vector<const RedisCommand*>& commands) {
     Buffer bytes;
     for (const RedisCommand* command : commands) {
-      flare::Status status =
-          CheckRedisCommand(*command, in_transaction_ || session_ != nullptr);
+      flare::Status status = CheckRedisCommand(
+          *command, in_transaction_ || session_ != nullptr ? Way::kSession
+                                                           : Way::kShared);
       if (!status.ok()) return status;
       bytes.Append(command->Encode());
     }
@@ -82,10 +94,10 @@ class RedisRequest {
         RedisExchange::Make(std::move(bytes), commands.size());
     const std::int64_t began_ns = NowNs();
     const flare::Status status = Exchange(exchange.Get());
-    connector_.cells()->End(OutcomeOf(status, *exchange), NowNs() - began_ns);
+    connector_->cells()->End(OutcomeOf(status, *exchange), NowNs() - began_ns);
     if (status.ok()) return exchange;
     return flare::Status(status.code(),
-                         connector_.name() + ": " + status.message());
+                         connector_->name() + ": " + status.message());
   }
 
   void AllowTransaction() { in_transaction_ = true; }
@@ -95,12 +107,9 @@ class RedisRequest {
     for (;;) {
       RefPtr<RedisConnection> connection(ref_ptr, session_);
       if (session_ == nullptr) {
-        auto shared = connector_.Shared(limit_);
+        auto shared = connector_->Shared(limit_);
         if (!shared) return shared.error();
         connection = *std::move(shared);
-      } else if (session_->subscribed()) {
-        return InvalidRedisCommand(
-            "the session has subscribed: it has only messages");
       }
       switch (connection->Submit(exchange)) {
         case RedisConnection::Submitted::kClosed:
@@ -113,6 +122,9 @@ class RedisRequest {
               REDIS_OVERLOADED,
               "too many commands wait for replies (max_outstanding, "
               "max_outstanding_bytes)");
+        case RedisConnection::Submitted::kSubscribed:
+          return InvalidRedisCommand(
+              "the session has subscribed: it has only messages");
         case RedisConnection::Submitted::kTaken:
           return connection->Await(exchange, limit_);
       }
@@ -129,7 +141,7 @@ class RedisRequest {
     return failed ? RedisCounters::kErrorReply : RedisCounters::kOk;
   }
 
-  RedisConnector& connector_;
+  const std::shared_ptr<RedisConnector> connector_;
   RedisConnection* const session_;
   const WaitLimit limit_;
   bool in_transaction_ = false;
@@ -198,7 +210,7 @@ RedisClient::Result RedisClient::Transact(
     const CallOptions& options) const {
   if (connector_ == nullptr) return rpc::NotOpen();
   for (const RedisCommand& command : commands) {
-    Status status = rpc::CheckRedisCommand(command, /*session=*/false);
+    Status status = rpc::CheckRedisCommand(command, rpc::Way::kShared);
     if (!status.ok()) return status;
   }
   static const RedisCommand multi{"MULTI"};
@@ -232,10 +244,11 @@ Future<RedisClient::Results> RedisClient::AsyncExecuteAll(
 Expected<RedisSession, Status> RedisClient::Dedicate(
     const CallOptions& options) const {
   if (connector_ == nullptr) return rpc::NotOpen();
-  auto made = connector_->Dedicated(rpc::WaitLimit::In(
-      options.timeout.value_or(connector_->options().timeout)));
-  if (made) return RedisSession(connector_, *std::move(made));
-  return rpc::NamedRedisError(*connector_, made.error());
+  const auto connector = connector_;  // The client may go meanwhile.
+  auto made = connector->Dedicated(rpc::WaitLimit::In(
+      options.timeout.value_or(connector->options().timeout)));
+  if (made) return RedisSession(connector, *std::move(made));
+  return rpc::NamedRedisError(*connector, made.error());
 }
 
 const char* RedisClient::ErrorCodeToString(int code) {
@@ -264,7 +277,8 @@ RedisSession::~RedisSession() { Close(); }
 
 void RedisSession::Close() {
   if (connection_ == nullptr) return;
-  connection_->Close(Status(rpc::REDIS_CONNECTION_LOST, "the session's end"));
+  connection_->Close(
+      Status::Lenient(rpc::REDIS_CONNECTION_LOST, "the session's end"));
   connection_ = nullptr;
 }
 
@@ -282,7 +296,7 @@ RedisSession::Results RedisSession::ExecuteAll(
 }
 
 Status RedisSession::Subscribe(const RedisCommand& command) {
-  Status status = rpc::CheckRedisCommand(command, /*session=*/true);
+  Status status = rpc::CheckRedisCommand(command, rpc::Way::kSubscription);
   if (status.ok()) status = connection_->Subscribe(command.Encode());
   return status.ok() ? status : rpc::NamedRedisError(*connector_, status);
 }

@@ -20,6 +20,12 @@ constexpr auto kSessionCommands = std::to_array<std::string_view>(
      "WAITAOF",      "WATCH"});
 static_assert(std::is_sorted(kSessionCommands.begin(), kSessionCommands.end()));
 
+// Likewise. Those of replication have no replies at all.
+constexpr auto kMessageCommands = std::to_array<std::string_view>(
+    {"MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE",
+     "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC", "UNSUBSCRIBE"});
+static_assert(std::is_sorted(kMessageCommands.begin(), kMessageCommands.end()));
+
 constexpr std::size_t kMaxName = 31;
 
 std::string NameOfRedisCommand(std::string_view word) {
@@ -47,8 +53,7 @@ RedisCommand& RedisCommand::Add(std::string_view word) {
   if (words_ == 0) {
     name_ = NameOfRedisCommand(word);
   } else if (words_ == 1 && name_ == "CLIENT") {
-    // CLIENT REPLY OFF would leave commands without replies.
-    if (IEquals(word, "REPLY")) blocks_ = true;
+    if (IEquals(word, "REPLY")) silences_ = true;
   } else if (name_.starts_with("XREAD") && IEquals(word, "BLOCK")) {
     blocks_ = true;
   }
@@ -66,8 +71,14 @@ RedisCommand& RedisCommand::Add(std::int64_t number) {
 }
 
 bool RedisCommand::needs_session() const noexcept {
-  return blocks_ || std::binary_search(kSessionCommands.begin(),
-                                       kSessionCommands.end(), name_);
+  return blocks_ || silences_ ||
+         std::binary_search(kSessionCommands.begin(), kSessionCommands.end(),
+                            name_);
+}
+
+bool RedisCommand::has_messages() const noexcept {
+  return std::binary_search(kMessageCommands.begin(), kMessageCommands.end(),
+                            name_);
 }
 
 Buffer RedisCommand::Encode() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -20,6 +21,18 @@ io::StreamConnection::Options StreamOptionsOfRedis() {
   options.max_input = 2 * kMaxRedisRead;
   options.refuse_writes = false;  // max_outstanding_bytes is the limit.
   return options;
+}
+
+// Without a text if there is no memory for it.
+flare::Status StatusOf(int code, std::string_view before, std::string_view text,
+                       std::string_view after) noexcept {
+  try {
+    std::string whole(before);
+    whole.append(text).append(after);
+    return flare::Status(code, std::move(whole));
+  } catch (const std::bad_alloc&) {
+    return flare::Status(code);
+  }
 }
 
 }  // namespace
@@ -63,30 +76,42 @@ flare::Status RedisConnection::failure() const {
   return failure_;
 }
 
-bool RedisConnection::subscribed() const {
-  ScopedLock guard(lock_);
-  return subscribed_;
-}
-
 RedisConnection::Submitted RedisConnection::Submit(RedisExchange* exchange) {
+  bool write = false;
+  bool silent = false;
+  Submitted submitted;
   {
     ScopedLock guard(lock_);
-    if (closed_ || !failure_.ok()) return Submitted::kClosed;
-    if (!queue_.empty() &&
-        (outstanding_ + exchange->expected > max_outstanding_ ||
-         outstanding_bytes_ + exchange->size > max_outstanding_bytes_)) {
-      return Submitted::kOverloaded;
-    }
-    outstanding_ += exchange->expected;
-    outstanding_bytes_ += exchange->size;
-    exchange->Ref();
-    queue_.PushBack(exchange);  // [RX1]
-    if (first_unsent_ == nullptr) first_unsent_ = exchange;
-    if (std::exchange(writing_, true)) return Submitted::kTaken;  // [RX2]
+    submitted = Enqueue(exchange, &write);
+    // With a full queue no command comes to Await(), which looks, too.
+    silent = submitted == Submitted::kOverloaded && IsSilent();
   }
+  if (silent) {
+    CloseAsSilent();
+    return Submitted::kClosed;
+  }
+  if (!write) return submitted;
   Buffer out;
   // If it is closed OnClosed() is to come, or has been here.
   while (TakeUnsent(&out)) static_cast<void>(stream_->Write(std::move(out)));
+  return submitted;
+}
+
+RedisConnection::Submitted RedisConnection::Enqueue(RedisExchange* exchange,
+                                                    bool* write) {
+  if (closed_ || !failure_.ok()) return Submitted::kClosed;
+  if (subscribed_) return Submitted::kSubscribed;
+  if (!queue_.empty() &&
+      (outstanding_ + exchange->expected > max_outstanding_ ||
+       outstanding_bytes_ + exchange->size > max_outstanding_bytes_)) {
+    return Submitted::kOverloaded;
+  }
+  outstanding_ += exchange->expected;
+  outstanding_bytes_ += exchange->size;
+  exchange->Ref();
+  queue_.PushBack(exchange);  // [RX1]
+  if (first_unsent_ == nullptr) first_unsent_ = exchange;
+  *write = !std::exchange(writing_, true);  // [RX2]
   return Submitted::kTaken;
 }
 
@@ -116,13 +141,14 @@ flare::Status RedisConnection::Await(RedisExchange* exchange,
   }
   flare::Status why = limit.Exceeded("waiting for the reply; it may have run",
                                      {REDIS_TIMEOUT, REDIS_CANCELLED});
-  if (silent) {
-    Close(flare::Status(REDIS_CONNECTION_LOST,
-                        "the server has sent nothing for max_silence, " +
-                            std::to_string(max_silence_ns_ / kNsPerMs) +
-                            " ms"));
-  }
+  if (silent) CloseAsSilent();
   return why;
+}
+
+void RedisConnection::CloseAsSilent() {
+  Close(flare::Status(REDIS_CONNECTION_LOST,
+                      "the server has sent nothing for max_silence, " +
+                          std::to_string(max_silence_ns_ / kNsPerMs) + " ms"));
 }
 
 bool RedisConnection::IsSilent() const {
@@ -267,21 +293,24 @@ void RedisConnection::TakeMessage(RedisReply message) {
 }
 
 void RedisConnection::OnClosed(const flare::Status& why) {
+  const flare::Status failure = NoteEnd(why);  // So nothing is taken any more.
+  const std::string& text = failure.message();
+  const auto unsent = StatusOf(REDIS_FAIL_TO_CONNECT, "not sent: ", text, "");
+  const auto lost =
+      StatusOf(REDIS_CONNECTION_LOST, "", text, "; it may have run");
+  // Only the command that it is for has a malformed reply.
+  const auto of_first =
+      failure.code() == REDIS_MALFORMED_REPLY
+          ? StatusOf(failure.code(), "", text, "; it may have run")
+          : lost;
   Queue left;
-  flare::Status failure;
   {
     ScopedLock guard(lock_);
     closed_ = true;
-    if (failure_.ok()) {
-      failure_ = flare::Status(
-          connected_ ? REDIS_CONNECTION_LOST : REDIS_FAIL_TO_CONNECT,
-          (connected_ ? "the connection broke: " : "") + why.message());
-    }
-    failure = failure_;
     first_unsent_ = nullptr;
     for (bool first = true; !queue_.empty(); first = false) {
       RedisExchange* const exchange = queue_.PopFront();
-      exchange->failure = FailureOf(*exchange, first);
+      exchange->failure = !exchange->sent ? unsent : first ? of_first : lost;
       left.PushBack(exchange);
     }
     NotifyReceiver();
@@ -296,17 +325,20 @@ void RedisConnection::OnClosed(const flare::Status& why) {
   Deref();  // [RX6]
 }
 
-flare::Status RedisConnection::FailureOf(const RedisExchange& exchange,
-                                         bool first) const {
-  if (!exchange.sent) {
-    return flare::Status(REDIS_FAIL_TO_CONNECT,
-                         "not sent: " + failure_.message());
+flare::Status RedisConnection::NoteEnd(const flare::Status& why) {
+  bool connected = false;
+  {
+    ScopedLock guard(lock_);
+    if (!failure_.ok()) return failure_;
+    connected = connected_;
   }
-  // Only the command that it is for has a malformed reply.
-  const int code = first && failure_.code() == REDIS_MALFORMED_REPLY
-                       ? REDIS_MALFORMED_REPLY
-                       : REDIS_CONNECTION_LOST;
-  return flare::Status(code, failure_.message() + "; it may have run");
+  const flare::Status broke =
+      connected ? StatusOf(REDIS_CONNECTION_LOST,
+                           "the connection broke: ", why.message(), "")
+                : StatusOf(REDIS_FAIL_TO_CONNECT, "", why.message(), "");
+  ScopedLock guard(lock_);
+  if (failure_.ok()) failure_ = broke;
+  return failure_;
 }
 
 }  // namespace flare::rpc

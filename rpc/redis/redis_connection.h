@@ -74,6 +74,7 @@ class RedisConnection final : public RefCounted<RedisConnection>,
     kTaken,
     kClosed,      // The exchange is as before.
     kOverloaded,  // The exchange is as before.
+    kSubscribed,  // So is it: there are only messages.
   };
 
   // Null `transport`: without TLS. To be started or closed.
@@ -96,7 +97,8 @@ class RedisConnection final : public RefCounted<RedisConnection>,
   // Why it is closed.
   flare::Status failure() const;
 
-  // Sends the bytes of an exchange, once connected. Any thread; doesn't block.
+  // Sends the bytes of an exchange, once connected. Closes a connection that is
+  // full and silent. Any thread; doesn't block.
   Submitted Submit(RedisExchange* exchange);
 
   // Waits for all replies to a submitted exchange. Fails with a RedisErrorCode;
@@ -106,8 +108,6 @@ class RedisConnection final : public RefCounted<RedisConnection>,
   // Sends a command that is answered by messages: from now on all that comes is
   // one. Doesn't block. Fails while other commands wait for replies.
   flare::Status Subscribe(Buffer bytes);
-  // Subscribe() was called.
-  bool subscribed() const;
   // Returns the next message. Blocks. For one fiber at a time.
   Expected<RedisReply, flare::Status> Receive(const WaitLimit& limit);
 
@@ -127,14 +127,17 @@ class RedisConnection final : public RefCounted<RedisConnection>,
   bool OnData(Buffer& in, std::size_t* need, std::string* error) override;
   void OnClosed(const flare::Status& why) override;
 
+  // Takes the exchange into the queue. `*write`: the caller sends it [RX2].
+  [[nodiscard]] Submitted Enqueue(RedisExchange* exchange, bool* write)
+      FLARE_REQUIRES(lock_);
   [[nodiscard]] bool TakeUnsent(Buffer* out);
   // False: nobody has asked for it.
   [[nodiscard]] bool TakeReply(RedisReply reply, std::string* error);
   void TakeMessage(RedisReply message) FLARE_REQUIRES(lock_);
   bool IsSilent() const FLARE_REQUIRES(lock_);
-  // The error of the exchange at the queue's front (`first`), or of another.
-  flare::Status FailureOf(const RedisExchange& exchange, bool first) const
-      FLARE_REQUIRES(lock_);
+  void CloseAsSilent();
+  // Notes why the connection has ended, unless that is known, and returns it.
+  flare::Status NoteEnd(const flare::Status& why);
   void NotifyReceiver() FLARE_REQUIRES(lock_);
   bool paused() const;
 

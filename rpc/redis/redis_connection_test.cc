@@ -11,6 +11,7 @@
 
 #include "flare/fiber/async.h"
 #include "flare/fiber/future.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/redis_client.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -58,6 +59,12 @@ class RedisConnectionTest : public testing::ClientTest {
     peer->Send("+PONG\r\n");
     EXPECT_EQ(Said(std::move(reply)), "PONG");
     return peer;
+  }
+
+  RedisSession Dedicate(std::unique_ptr<RawPeer>* peer) {
+    auto made = fiber::Async([&] { return client_.Dedicate(); });
+    *peer = server_.Accept();
+    return *fiber::BlockingGet(std::move(made));
   }
 
   static std::string Said(Future<RedisClient::Result> future) {
@@ -279,6 +286,60 @@ TEST_F(RedisConnectionTest, LeavesASilentServer) {
   EXPECT_EQ(lost.code(), REDIS_CONNECTION_LOST);
   EXPECT_NE(lost.message().find("max_silence"), std::string::npos);
   EXPECT_EQ(peer->ReadAll(), kPing);  // To the end.
+}
+
+TEST_F(RedisConnectionTest, LeavesASilentServerWithAFullQueue) {
+  auto options = Options();
+  options.max_silence = 1ms;
+  options.max_outstanding = 1;
+  auto peer = Connect(options);
+  auto waits = Ping();
+  peer->ReadExactly(kPing.size());
+  // Whether the next one comes to be sent, over another connection, is up to
+  // the time.
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    return ErrorOf(Ping({.timeout = 1ms})).code() != REDIS_OVERLOADED;
+  }));
+  EXPECT_NE(ErrorOf(std::move(waits)).message().find("max_silence"),
+            std::string::npos);
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(RedisConnectionTest, EndsCommandsBeforeTheClient) {
+  auto peer = Connect();
+  auto client = std::make_unique<RedisClient>(std::move(client_));
+  auto reply =
+      fiber::Async([&client = *client] { return client.Execute({"PING"}); });
+  peer->ReadExactly(kPing.size());
+  client = nullptr;
+  EXPECT_FALSE(peer->HasInput());
+  peer->Send("+PONG\r\n");
+  EXPECT_EQ(Said(std::move(reply)), "PONG");
+  EXPECT_TRUE(peer->AtEnd());
+}
+
+TEST_F(RedisConnectionTest, RefusesCommandsWithoutOneReply) {
+  Open(Options(), uri());
+  std::unique_ptr<RawPeer> peer;
+  RedisSession session = Dedicate(&peer);
+  const auto code = [](const auto& result) {
+    return result ? 0 : result.error().code();
+  };
+  for (const RedisCommand& command :
+       std::vector<RedisCommand>{{"subscribe", "a", "b"},
+                                 {"PUNSUBSCRIBE"},
+                                 {"MONITOR"},
+                                 {"SYNC"},
+                                 {"CLIENT", "REPLY", "OFF"}}) {
+    EXPECT_EQ(code(session.Execute(command, {.timeout = 1ms})),
+              REDIS_INVALID_COMMAND);
+    EXPECT_EQ(code(session.ExecuteAll({{"PING"}, command}, {.timeout = 1ms})),
+              REDIS_INVALID_COMMAND);
+  }
+  EXPECT_FALSE(session.Subscribe({"CLIENT", "REPLY", "OFF"}).ok());
+  EXPECT_TRUE(session.Subscribe({"MONITOR"}).ok());
+  EXPECT_EQ(code(session.Execute({"PING"})), REDIS_INVALID_COMMAND);
+  EXPECT_EQ(peer->ReadUntil("MONITOR\r\n"), "*1\r\n$7\r\nMONITOR\r\n");
 }
 
 TEST_F(RedisConnectionTest, EndsWithTheClient) {

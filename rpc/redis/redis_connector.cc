@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/task.h"
@@ -15,7 +16,7 @@ namespace flare::rpc {
 namespace {
 
 flare::Status RedisShutDown() {
-  return flare::Status(REDIS_SHUTDOWN, ShutDownStatus().message());
+  return flare::Status::Lenient(REDIS_SHUTDOWN, ShutDownStatus().message());
 }
 
 RedisUri WithOptions(RedisUri uri, const RedisClientOptions& options) {
@@ -63,27 +64,23 @@ RedisConnector::RedisConnector(RedisUri uri, RedisClientOptions options)
       delay_ns_(ToNs(options_.min_reconnect_delay)) {}
 
 RedisConnector::~RedisConnector() {
-  for (const Connection& connection : AllOpen()) {
-    connection->Close(
-        flare::Status(REDIS_CONNECTION_LOST, "the client is gone"));
-  }
+  const auto why =
+      flare::Status::Lenient(REDIS_CONNECTION_LOST, "the client is gone");
+  for (const auto& [key, connection] : TakeOpen()) connection->Close(why);
 }
 
 void RedisConnector::Shutdown() {
-  for (const Connection& connection : AllOpen()) {
-    connection->Close(RedisShutDown());
-  }
+  const flare::Status why = RedisShutDown();
+  for (const auto& [key, connection] : TakeOpen()) connection->Close(why);
 }
 
-std::vector<RedisConnector::Connection> RedisConnector::AllOpen() {
-  std::vector<Connection> all;
+RedisConnector::Connections RedisConnector::TakeOpen() {
   ScopedLock guard(mutex_);
-  for (const auto& [key, connection] : open_) all.push_back(connection);
-  return all;
+  return std::exchange(open_, {});
 }
 
 CallCells* RedisConnector::cells() {
-  // acquire: pairs with the release in End.
+  // acquire: pairs with the release in NoteCells.
   CallCells* const known = cells_.load(std::memory_order_acquire);
   return known != nullptr ? known
                           : RedisCounters::Of(name_, /*connected=*/false);
@@ -163,11 +160,7 @@ void RedisConnector::Begin(const std::shared_ptr<Attempt>& attempt) {
 }
 
 void RedisConnector::End(Attempt* attempt) {
-  if (attempt->made) {
-    // release: pairs with the acquire in cells.
-    cells_.store(RedisCounters::Of(name_, /*connected=*/true),
-                 std::memory_order_release);
-  }
+  if (attempt->made) NoteCells();
   {
     ScopedLock guard(mutex_);
     if (!attempt->made) {
@@ -183,10 +176,19 @@ void RedisConnector::End(Attempt* attempt) {
   attempt->done.Set();
 }
 
+void RedisConnector::NoteCells() {
+  try {
+    // release: pairs with the acquire in cells.
+    cells_.store(RedisCounters::Of(name_, /*connected=*/true),
+                 std::memory_order_release);
+  } catch (const std::bad_alloc&) {  // cells() looks again.
+  }
+}
+
 RedisConnector::Attempt::~Attempt() {
   if (made && !taken) {
     (*made)->Close(
-        flare::Status(REDIS_CANCELLED_UNSENT, "nobody waits for it"));
+        flare::Status::Lenient(REDIS_CANCELLED_UNSENT, "nobody waits for it"));
   }
 }
 
@@ -253,7 +255,13 @@ RedisConnector::Made RedisConnector::ConnectTo(const Endpoint& peer,
   }
   const Connection connection = RedisConnection::Make(
       peer, std::move(transport), options_, role, weak_from_this());
-  flare::Status status = Establish(connection);
+  flare::Status status;
+  try {
+    status = Establish(connection);
+  } catch (const std::bad_alloc&) {
+    connection->Close(flare::Status(REDIS_FAIL_TO_CONNECT));
+    throw;
+  }
   if (status.ok()) return connection;
   connection->Close(status);
   return status;

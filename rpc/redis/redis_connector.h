@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
@@ -61,6 +60,8 @@ class RedisConnector final
   CallCells* cells();
 
  private:
+  using Connections = std::map<const RedisConnection*, Connection>;
+
   // To connect, on a fiber of its own: a look-up can't be ended.
   struct Attempt {
     explicit Attempt(RedisConnection::Role its_role) : role(its_role) {}
@@ -86,6 +87,7 @@ class RedisConnector final
   void NoteFailure(const flare::Status& why) FLARE_REQUIRES(mutex_);
   void Begin(const std::shared_ptr<Attempt>& attempt);
   void End(Attempt* attempt);
+  void NoteCells();
   Made Await(const std::shared_ptr<Attempt>& attempt, const WaitLimit& limit);
 
   Made Connect(RedisConnection::Role role);
@@ -93,7 +95,7 @@ class RedisConnector final
   flare::Status Establish(const Connection& connection);
   flare::Status ShakeHands(const Connection& connection,
                            const WaitLimit& limit);
-  std::vector<Connection> AllOpen();
+  Connections TakeOpen();
 
   const RedisUri uri_;
   const RedisClientOptions options_;
@@ -108,7 +110,7 @@ class RedisConnector final
   ThreadMutex mutex_;
   std::shared_ptr<Attempt> attempt_
       FLARE_GUARDED_BY(mutex_);  // The shared one.
-  std::map<const RedisConnection*, Connection> open_ FLARE_GUARDED_BY(mutex_);
+  Connections open_ FLARE_GUARDED_BY(mutex_);
   flare::Status last_failure_ FLARE_GUARDED_BY(mutex_);
   std::int64_t blocked_until_ns_ FLARE_GUARDED_BY(mutex_) = 0;
   std::int64_t delay_ns_ FLARE_GUARDED_BY(mutex_);  // After the next failure.

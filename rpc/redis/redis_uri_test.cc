@@ -96,5 +96,19 @@ TEST(RedisCommand, KnowsWhatNeedsASession) {
   EXPECT_TRUE((RedisCommand{"client", "reply", "SKIP"}).needs_session());
 }
 
+TEST(RedisCommand, KnowsWhatHasNotOneReply) {
+  for (std::string_view name :
+       {"SUBSCRIBE", "psubscribe", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE",
+        "SUNSUBSCRIBE", "MONITOR", "SYNC", "PSYNC"}) {
+    EXPECT_TRUE(RedisCommand{name}.has_messages()) << name;
+  }
+  for (std::string_view name : {"GET", "PUBLISH", "BLPOP", "RESET", ""}) {
+    EXPECT_FALSE(RedisCommand{name}.has_messages()) << name;
+  }
+  EXPECT_TRUE((RedisCommand{"client", "Reply", "ON"}).silences());
+  EXPECT_FALSE((RedisCommand{"CLIENT", "ID", "REPLY"}).silences());
+  EXPECT_FALSE((RedisCommand{"SET", "REPLY", "OFF"}).silences());
+}
+
 }  // namespace
 }  // namespace flare::rpc
