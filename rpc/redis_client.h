@@ -70,14 +70,16 @@ class RedisClient {
                  const CallOptions& options = {}) const;
 
   // Sends commands at once, and waits for all replies. Other commands don't
-  // come in between, but the server may serve other clients in between. Either
-  // all of them were sent, or none.
+  // come in between, but the server may serve other clients in between. After
+  // an error that MayHaveRun() the server may have run some of them.
   Results ExecuteAll(const std::vector<RedisCommand>& commands,
                      const CallOptions& options = {}) const;
 
   // Sends MULTI, the commands, and EXEC at once: the server runs all of them,
   // and no others in between, or none. The reply is that of EXEC, an array with
-  // a reply for each command; or an error, if the server refuses one.
+  // a reply for each command; or an error, if the server refuses one. Fails
+  // with REDIS_NO_TRANSACTION if the server (or a proxy) has refused MULTI, but
+  // run commands nevertheless.
   Result Transact(const std::vector<RedisCommand>& commands,
                   const CallOptions& options = {}) const;
 
@@ -134,8 +136,9 @@ class RedisSession {
                      const CallOptions& options = {});
 
   // Sends a command that is answered by messages: SUBSCRIBE, PSUBSCRIBE,
-  // MONITOR and the like. Fails while a command waits for its reply, and sends
-  // nothing then. From now on the session has only messages, and
+  // MONITOR and the like. Fails, and sends nothing, while a command waits for
+  // its reply, or more than max_outstanding_bytes wait to be sent
+  // (REDIS_OVERLOADED). From now on the session has only messages, and
   // Execute() fails; UNSUBSCRIBE, PING and further subscriptions go through
   // this function, too. Doesn't wait for an answer.
   [[nodiscard]] Status Subscribe(const RedisCommand& command);
@@ -143,8 +146,10 @@ class RedisSession {
   // Waits for the next message, ["message", channel, payload] for instance, and
   // the answers to Subscribe(), ["subscribe", channel, 1] or an error. Blocks,
   // without a timeout for as long as it takes, but no longer than the call
-  // that is being served. Messages that have come are returned even if the
-  // connection has broken since.
+  // that is being served. Pushes of RESP3 (CLIENT TRACKING) come here, too;
+  // they must be received beside Execute(), which waits behind unread ones.
+  // Messages that have come are returned even if the connection has broken
+  // since.
   Result Receive(const CallOptions& options = {});
 
  private:

@@ -40,6 +40,9 @@ enum RedisErrorCode : int {
   // The reply is malformed, or exceeds max_reply_size or max_reply_depth. The
   // connection is closed.
   REDIS_MALFORMED_REPLY = 104,
+  // The server has refused MULTI of RedisClient::Transact(), but run commands
+  // of the transaction, one by one.
+  REDIS_NO_TRANSACTION = 105,
 };
 
 }  // namespace rpc
@@ -68,7 +71,9 @@ struct RedisClientOptions {
   std::chrono::nanoseconds max_reconnect_delay = std::chrono::seconds(1);
   // When a command's time is over, or max_outstanding is reached, and the
   // server has sent nothing for so long, with a command waiting, the connection
-  // is closed, and a new one made.
+  // is closed, and a new one made. The kernel, too, gives up a server whose
+  // host acknowledges nothing for so long, at least 10 s, also that of a
+  // session that waits.
   std::chrono::nanoseconds max_silence = std::chrono::seconds(10);
   // Commands without a reply, also those that nobody waits for any more, and
   // their bytes. Further ones fail with REDIS_OVERLOADED.
@@ -77,8 +82,8 @@ struct RedisClientOptions {
   // Memory of one reply; arrays within arrays.
   std::size_t max_reply_size = std::size_t{64} << 20;
   std::size_t max_reply_depth = 32;
-  // Messages of a subscription that wait to be received; with more of them the
-  // server is slowed down.
+  // Messages of a subscription that wait to be received; with more of them, or
+  // if they take more than max_reply_size, the server is slowed down.
   std::size_t max_unread_messages = 1024;
 };
 

@@ -39,6 +39,7 @@ const char* NameOfRedisError(int code) {
     FLARE_REDIS_ERROR(REDIS_CANCELLED);
     FLARE_REDIS_ERROR(REDIS_CONNECTION_LOST);
     FLARE_REDIS_ERROR(REDIS_MALFORMED_REPLY);
+    FLARE_REDIS_ERROR(REDIS_NO_TRANSACTION);
   }
 #undef FLARE_REDIS_ERROR
   return nullptr;
@@ -169,6 +170,11 @@ RedisClient::Results AllReplies(Exchanged exchanged) {
   return replies;
 }
 
+bool AllFailed(const std::vector<RedisReply>& replies) {
+  return std::all_of(replies.begin(), replies.end(),
+                     [](const RedisReply& reply) { return reply.is_error(); });
+}
+
 std::vector<const RedisCommand*> AddressesOf(
     const std::vector<RedisCommand>& commands) {
   std::vector<const RedisCommand*> addresses;
@@ -209,6 +215,7 @@ RedisClient::Result RedisClient::Transact(
     const std::vector<RedisCommand>& commands,
     const CallOptions& options) const {
   if (connector_ == nullptr) return rpc::NotOpen();
+  const auto connector = connector_;  // The client may go meanwhile.
   for (const RedisCommand& command : commands) {
     Status status = rpc::CheckRedisCommand(command, rpc::Way::kShared);
     if (!status.ok()) return status;
@@ -218,12 +225,17 @@ RedisClient::Result RedisClient::Transact(
   std::vector<const RedisCommand*> all = rpc::AddressesOf(commands);
   all.insert(all.begin(), &multi);
   all.push_back(&exec);
-  rpc::RedisRequest request(connector_, nullptr, options);
+  rpc::RedisRequest request(connector, nullptr, options);
   request.AllowTransaction();
   auto exchanged = request.Run(all);
   if (!exchanged) return exchanged.error();
-  const RedisReply& begun = (*exchanged)->earlier[0];
-  return begun.is_error() ? begun : std::move((*exchanged)->last);
+  const std::vector<RedisReply>& earlier = (*exchanged)->earlier;
+  if (!earlier[0].is_error()) return std::move((*exchanged)->last);
+  // The server has taken the commands one by one.
+  if (rpc::AllFailed(earlier)) return earlier[0];
+  return Status(rpc::REDIS_NO_TRANSACTION,
+                connector->name() + ": the server refuses MULTI, and has run " +
+                    "commands one by one: " + earlier[0].text());
 }
 
 Future<RedisClient::Result> RedisClient::AsyncExecute(

@@ -20,7 +20,8 @@ constexpr auto kSessionCommands = std::to_array<std::string_view>(
      "WAITAOF",      "WATCH"});
 static_assert(std::is_sorted(kSessionCommands.begin(), kSessionCommands.end()));
 
-// Likewise. Those of replication have no replies at all.
+// In the order of their names, too. Those of replication have no replies at
+// all.
 constexpr auto kMessageCommands = std::to_array<std::string_view>(
     {"MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE",
      "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC", "UNSUBSCRIBE"});

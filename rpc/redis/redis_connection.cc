@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
+#include "flare/io/socket_options.h"
 #include "flare/rpc/client/client_side.h"
 
 namespace flare::rpc {
@@ -14,6 +16,13 @@ namespace {
 
 // A long string is read in pieces of up to this size.
 constexpr std::size_t kMaxRedisRead = 1 << 20;
+
+// A host that is gone is noticed by its kernel's silence, also while nothing
+// has to be sent.
+constexpr std::chrono::seconds kAskAfter{5};
+constexpr std::chrono::seconds kAskAgainAfter{2};
+constexpr std::int64_t kMinPeerTimeoutNs = 10'000'000'000;
+constexpr std::int64_t kMaxPeerTimeoutNs = 900'000'000'000;
 
 io::StreamConnection::Options StreamOptionsOfRedis() {
   io::StreamConnection::Options options;
@@ -59,6 +68,7 @@ RedisConnection::RedisConnection(const Endpoint& peer,
       max_outstanding_(options.max_outstanding),
       max_outstanding_bytes_(options.max_outstanding_bytes),
       max_unread_(std::max<std::size_t>(1, options.max_unread_messages)),
+      max_unread_bytes_(std::max<std::size_t>(1, options.max_reply_size)),
       max_silence_ns_(ToNs(options.max_silence)),
       stream_(io::StreamConnection::Connect(
           peer, fiber::GetCurrentSchedulingGroupIndex(), this,
@@ -168,6 +178,11 @@ flare::Status RedisConnection::Subscribe(Buffer bytes) {
                            "can't subscribe while another command waits for "
                            "its reply");
     }
+    if (stream_->BufferedOutput() > max_outstanding_bytes_) {
+      return flare::Status(REDIS_OVERLOADED,
+                           "the server doesn't take the commands "
+                           "(max_outstanding_bytes)");
+    }
     subscribed_ = true;
   }
   if (stream_->Write(std::move(bytes)) == io::WriteResult::kOk) return {};
@@ -181,9 +196,13 @@ Expected<RedisReply, flare::Status> RedisConnection::Receive(
     {
       ScopedLock guard(lock_);
       if (!messages_.empty()) {
-        RedisReply message = std::move(messages_.front());
+        RedisReply message = std::move(messages_.front().reply);
+        unread_bytes_ -= messages_.front().size;
         messages_.pop_front();
-        if (std::exchange(paused_, false)) stream_->ResumeReading();  // [RX5]
+        if (paused_ && !HasManyUnread()) {
+          paused_ = false;
+          stream_->ResumeReading();  // [RX5]
+        }
         return message;
       }
       if (closed_) return failure_;
@@ -217,7 +236,18 @@ void RedisConnection::OnConnected() {
     ScopedLock guard(lock_);
     connected_ = true;
   }
+  WatchForDeadHost();
   opened_.Set();
+}
+
+void RedisConnection::WatchForDeadHost() {
+  // Neither does anything to a Unix socket.
+  io::SetKeepAlive(stream_->fd(), kAskAfter, kAskAgainAfter);
+  io::SetTcpUserTimeout(
+      stream_->fd(),
+      static_cast<int>(
+          std::clamp(max_silence_ns_, kMinPeerTimeoutNs, kMaxPeerTimeoutNs) /
+          kNsPerMs));
 }
 
 bool RedisConnection::paused() const {
@@ -284,8 +314,10 @@ bool RedisConnection::TakeReply(RedisReply reply, std::string* error) {
 
 void RedisConnection::TakeMessage(RedisReply message) {
   if (role_ == Role::kShared) return;  // Nobody has subscribed.
-  messages_.push_back(std::move(message));
-  if (messages_.size() >= max_unread_ && !paused_) {
+  const std::size_t size = reader_.reply_size();
+  messages_.push_back({std::move(message), size});
+  unread_bytes_ += size;
+  if (HasManyUnread() && !paused_) {
     paused_ = true;
     stream_->PauseReading();  // [RX5]
   }

@@ -106,7 +106,8 @@ class RedisConnection final : public RefCounted<RedisConnection>,
   flare::Status Await(RedisExchange* exchange, const WaitLimit& limit);
 
   // Sends a command that is answered by messages: from now on all that comes is
-  // one. Doesn't block. Fails while other commands wait for replies.
+  // one. Doesn't block. Fails while other commands wait for replies, or too
+  // many bytes wait to be sent.
   flare::Status Subscribe(Buffer bytes);
   // Returns the next message. Blocks. For one fiber at a time.
   Expected<RedisReply, flare::Status> Receive(const WaitLimit& limit);
@@ -116,6 +117,11 @@ class RedisConnection final : public RefCounted<RedisConnection>,
 
  private:
   using Queue = IntrusiveQueue<RedisExchange, &RedisExchange::next>;
+
+  struct Message {
+    RedisReply reply;
+    std::size_t size;  // RespReader::reply_size().
+  };
 
   RedisConnection(const Endpoint& peer,
                   std::unique_ptr<io::Transport> transport,
@@ -138,14 +144,21 @@ class RedisConnection final : public RefCounted<RedisConnection>,
   void CloseAsSilent();
   // Notes why the connection has ended, unless that is known, and returns it.
   flare::Status NoteEnd(const flare::Status& why);
+  // As many messages wait to be received as may.
+  bool HasManyUnread() const FLARE_REQUIRES(lock_) {
+    return messages_.size() >= max_unread_ ||
+           unread_bytes_ >= max_unread_bytes_;
+  }
   void NotifyReceiver() FLARE_REQUIRES(lock_);
   bool paused() const;
+  void WatchForDeadHost();
 
   const std::weak_ptr<Owner> owner_;
   const Role role_;
   const std::size_t max_outstanding_;
   const std::size_t max_outstanding_bytes_;
   const std::size_t max_unread_;
+  const std::size_t max_unread_bytes_;
   const std::int64_t max_silence_ns_;
   const RefPtr<io::StreamConnection> stream_;
   fiber::Event opened_;  // Connected, or closed.
@@ -161,7 +174,8 @@ class RedisConnection final : public RefCounted<RedisConnection>,
   bool closed_ FLARE_GUARDED_BY(lock_) = false;
   bool subscribed_ FLARE_GUARDED_BY(lock_) = false;
   bool paused_ FLARE_GUARDED_BY(lock_) = false;  // [RX5]
-  std::deque<RedisReply> messages_ FLARE_GUARDED_BY(lock_);
+  std::deque<Message> messages_ FLARE_GUARDED_BY(lock_);
+  std::size_t unread_bytes_ FLARE_GUARDED_BY(lock_) = 0;      // All messages_'.
   fiber::Event* receiver_ FLARE_GUARDED_BY(lock_) = nullptr;  // [RX4]
   flare::Status failure_ FLARE_GUARDED_BY(lock_);
 };

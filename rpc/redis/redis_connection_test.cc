@@ -342,6 +342,59 @@ TEST_F(RedisConnectionTest, RefusesCommandsWithoutOneReply) {
   EXPECT_EQ(peer->ReadUntil("MONITOR\r\n"), "*1\r\n$7\r\nMONITOR\r\n");
 }
 
+TEST_F(RedisConnectionTest, TellsOfATransactionWithoutMulti) {
+  auto peer = Connect();
+  const auto transact = [&](std::string_view replies) {
+    auto reply = fiber::Async([this] {
+      return client_.Transact({{"INCR", "a"}, {"INCR", "b"}});
+    });
+    peer->ReadUntil("EXEC\r\n");
+    peer->Send(replies);
+    return fiber::BlockingGet(std::move(reply));
+  };
+  const auto refused = transact("-NOPERM\r\n-NOPERM\r\n-NOPERM\r\n-ERR\r\n");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->ToString(), "error: NOPERM");
+  const auto torn = transact("-NOPERM\r\n-NOPERM\r\n:1\r\n-ERR\r\n");
+  ASSERT_FALSE(torn);
+  EXPECT_EQ(torn.error().code(), REDIS_NO_TRANSACTION);
+  EXPECT_TRUE(RedisClient::MayHaveRun(torn.error()));
+}
+
+TEST_F(RedisConnectionTest, LimitsWhatASubscriptionSends) {
+  auto options = Options();
+  options.max_outstanding_bytes = 1000;
+  Open(options, uri());
+  std::unique_ptr<RawPeer> peer;  // Reads nothing.
+  RedisSession session = Dedicate(&peer);
+  const RedisCommand large{"SUBSCRIBE", std::string(1 << 20, 'x')};
+  int code = 0;
+  for (int i = 0; i != 100 && code == 0; ++i) {
+    code = session.Subscribe(large).code();
+  }
+  EXPECT_EQ(code, REDIS_OVERLOADED);
+}
+
+TEST_F(RedisConnectionTest, ReadsOnAfterManyBytesOfMessages) {
+  auto options = Options();
+  options.max_reply_size = 1000;
+  Open(options, uri());
+  std::unique_ptr<RawPeer> peer;
+  RedisSession session = Dedicate(&peer);
+  ASSERT_TRUE(session.Subscribe({"MONITOR"}).ok());
+  std::string sent;
+  for (int i = 0; i != 100; ++i) {  // Small and large ones.
+    sent += '+' + std::to_string(i) + std::string(i % 3 * 400, 'x') + "\r\n";
+  }
+  peer->Send(sent);
+  for (int i = 0; i != 100; ++i) {
+    const auto message = session.Receive({.timeout = 20s});
+    ASSERT_TRUE(message) << message.error().ToString();
+    EXPECT_EQ(message->text().substr(0, message->text().find('x')),
+              std::to_string(i));
+  }
+}
+
 TEST_F(RedisConnectionTest, EndsWithTheClient) {
   auto peer = Connect();
   auto session = fiber::Async([&] { return client_.Dedicate(); });
@@ -361,7 +414,9 @@ TEST_F(RedisConnectionTest, EndsWithTheClient) {
 }
 
 TEST_F(RedisConnectionTest, EndsWithTheClientSide) {
-  auto peer = Connect();
+  auto options = Options();
+  options.min_reconnect_delay = options.max_reconnect_delay = 1h;
+  auto peer = Connect(options);
   auto failed = Ping();
   peer->ReadExactly(kPing.size());
   ShutdownClientSide();

@@ -90,6 +90,7 @@ CallCells* RedisConnector::cells() {
 
 RedisConnector::Made RedisConnector::Shared(const WaitLimit& limit) {
   if (Connection current = Current(); current != nullptr) return current;
+  if (!IsClientSideOpen()) return RedisShutDown();
   std::shared_ptr<Attempt> attempt;
   bool mine = false;
   {
@@ -108,6 +109,7 @@ RedisConnector::Made RedisConnector::Shared(const WaitLimit& limit) {
 }
 
 RedisConnector::Made RedisConnector::Dedicated(const WaitLimit& limit) {
+  if (!IsClientSideOpen()) return RedisShutDown();
   {
     ScopedLock guard(mutex_);
     if (flare::Status status = MayConnect(); !status.ok()) return status;
@@ -130,9 +132,10 @@ RedisConnector::Connection RedisConnector::Current() {
 
 flare::Status RedisConnector::MayConnect() {
   if (NowNs() >= blocked_until_ns_) return {};
+  const bool keeps_code = last_failure_.code() == REDIS_REFUSED ||
+                          last_failure_.code() == REDIS_SHUTDOWN;
   return flare::Status(
-      last_failure_.code() == REDIS_REFUSED ? REDIS_REFUSED
-                                            : REDIS_FAIL_TO_CONNECT,
+      keeps_code ? last_failure_.code() : int{REDIS_FAIL_TO_CONNECT},
       "no attempt so soon after this failure: " + last_failure_.message());
 }
 
@@ -166,14 +169,25 @@ void RedisConnector::End(Attempt* attempt) {
     if (!attempt->made) {
       NoteFailure(attempt->made.error());
     } else if (attempt->role == RedisConnection::Role::kShared) {
-      connected_ns_ = NowNs();
       attempt->taken = true;
-      ScopedLock current_guard(current_lock_);
-      current_ = *attempt->made;
+      TakeOver(*attempt->made);
     }
     if (attempt->role == RedisConnection::Role::kShared) attempt_ = nullptr;
   }
   attempt->done.Set();
+}
+
+void RedisConnector::TakeOver(const Connection& connection) {
+  connected_ns_ = NowNs();
+  {
+    ScopedLock guard(current_lock_);
+    // From here on OnGone() finds it.
+    if (!connection->closed()) {
+      current_ = connection;
+      return;
+    }
+  }
+  NoteFailure(connection->failure());
 }
 
 void RedisConnector::NoteCells() {

@@ -88,6 +88,8 @@ class RedisConnector final
   void Begin(const std::shared_ptr<Attempt>& attempt);
   void End(Attempt* attempt);
   void NoteCells();
+  // Makes it the shared one, unless it has broken.
+  void TakeOver(const Connection& connection) FLARE_REQUIRES(mutex_);
   Made Await(const std::shared_ptr<Attempt>& attempt, const WaitLimit& limit);
 
   Made Connect(RedisConnection::Role role);

@@ -32,7 +32,7 @@ RespReader::Result RespReader::Read(Buffer* in, RedisReply* out) {
   if (!complete_) return Result::kNeedMore;
   *out = std::exchange(value_, RedisReply());
   complete_ = false;
-  charged_ = 0;
+  reply_size_ = std::exchange(charged_, 0);
   return Result::kReply;
 }
 

@@ -43,6 +43,8 @@ class RespReader {
 
   // Bytes that the string under way lacks; 0: unknown. After kNeedMore.
   std::size_t expected() const noexcept { return in_string_ ? left_ : 0; }
+  // Memory of the last reply, as max_size counts it.
+  std::size_t reply_size() const noexcept { return reply_size_; }
   // Why Read() has failed, for people.
   const std::string& failure() const noexcept { return failure_; }
   // It failed as a limit was exceeded.
@@ -74,7 +76,8 @@ class RespReader {
   RedisReply value_;           // The string under way, or the whole reply.
   std::string line_;           // The begin of a line.
   std::size_t charged_ = 0;    // For the reply under way; up to max_size.
-  std::size_t left_ = 0;       // Bytes of the string, its line's end included.
+  std::size_t reply_size_ = 0;
+  std::size_t left_ = 0;  // Bytes of the string, its line's end included.
   char string_type_ = 0;
   bool in_string_ = false;
   bool complete_ = false;
