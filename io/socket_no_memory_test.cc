@@ -137,6 +137,13 @@ TEST_P(SocketNoMemoryTest, AnAcceptedConnectionIsClosedAndTheNextIsTaken) {
             0);
 }
 
+TEST_P(SocketNoMemoryTest, AListenerIsOpenedOrNot) {
+  const Endpoint address = EndpointFromUnix(Path());
+  EXPECT_EQ(FailEachAllocation(
+                ENOMEM, [&] { return CodeOf(TcpListener::Listen(address)); }),
+            0);
+}
+
 TEST_P(SocketNoMemoryTest, ErrorsLoseTheirTextsOnly) {
   auto socket = UdpSocket::Bind(AnyPort());
   ASSERT_TRUE(socket.has_value());

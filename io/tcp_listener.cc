@@ -39,8 +39,12 @@ Expected<TcpListener, Status> TcpListener::Listen(const Endpoint& address,
   auto fd = OpenListeningSocket(address, options.backlog, options.reuse_port);
   if (!fd) return fd.error();
   Endpoint local = GetLocalEndpoint(fd->get());
+  SocketFile file(local);
   auto socket = Watch(*std::move(fd));
-  if (!socket) return socket.error();
+  if (!socket) {
+    file.Remove();
+    return socket.error();
+  }
   return TcpListener(*std::move(socket), std::move(local));
 } catch (const std::bad_alloc&) {
   return OutOfMemory();

@@ -1,6 +1,7 @@
 #include "flare/io/tcp_socket.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -27,6 +28,21 @@ constexpr std::size_t kMostPieces = 64;
 // doesn't tell when there is room.
 constexpr std::chrono::milliseconds kBacklogPause{2};
 
+Status Bind(int fd, const Endpoint& local) {
+  // The port may still be that of an ended connection, for a minute.
+  SetReuseAddress(fd);
+  // connect(2) chooses a port then, which has to be free for that peer only.
+  const int on = 1;
+  static_cast<void>(
+      ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)));
+  sockaddr_storage address;
+  const socklen_t length = local.ToSockaddr(&address);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+    return Status();
+  }
+  return StatusFromErrno(errno, "bind " + local.ToString());
+}
+
 Expected<UniqueFd, Status> Open(const Endpoint& peer,
                                 const TcpSocket::Options& options) {
   auto fd = CreateStreamSocket(peer.family());
@@ -42,12 +58,8 @@ Expected<UniqueFd, Status> Open(const Endpoint& peer,
                  std::max(options.keep_alive / 6, std::chrono::seconds(1)));
   }
   if (options.local.empty()) return fd;
-  sockaddr_storage local;
-  const socklen_t length = options.local.ToSockaddr(&local);
-  if (::bind(fd->get(), reinterpret_cast<const sockaddr*>(&local), length) !=
-      0) {
-    return StatusFromErrno(errno, "bind " + options.local.ToString());
-  }
+  Status status = Bind(fd->get(), options.local);
+  if (!status.ok()) return status;
   return fd;
 }
 
@@ -200,6 +212,8 @@ Status TcpSocket::ShutdownWrite() {
   if (::shutdown(fd(), SHUT_WR) != 0) {
     return Failure(errno, {"end the output to", remote_});
   }
+  // A Unix socket whose buffer is full makes no event of it.
+  WakeToRetry(Direction::kOutput);
   return Status();
 }
 

@@ -46,7 +46,8 @@ class TcpSocket : public Socket {
     // Asks a peer that was silent for so long whether it is still there; the
     // connection fails with ETIMEDOUT if not. 0: no.
     std::chrono::seconds keep_alive{0};
-    // The own address. Empty: the system chooses.
+    // The own address. Empty, or port 0: the system chooses. Another port may
+    // be that of a connection that has ended.
     Endpoint local = {};
   };
 
@@ -88,8 +89,8 @@ class TcpSocket : public Socket {
                                           const WaitLimit& limit = {});
 
   // Ends our output; the peer reads the end behind all that was written. Input
-  // goes on. Doesn't block. Errors: EBADF; ENOTCONN, if the connection has
-  // broken.
+  // goes on. Doesn't block. Calls that wait to write fail with EPIPE. Errors:
+  // EBADF; ENOTCONN, if the connection has broken.
   Status ShutdownWrite();
 
   // The peer. A Unix socket that isn't bound has no path.

@@ -214,6 +214,27 @@ TEST_P(TcpSocketTest, AStopEndsReadsAndWrites) {
   writer.join();
 }
 
+TEST_P(TcpSocketTest, TheEndOfTheOutputWakesWriters) {
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  auto local = TcpSocket::Adopt(UniqueFd(fds[0]));
+  const UniqueFd peer(fds[1]);
+  ASSERT_TRUE(local.has_value());
+  Pair pair = Connected();
+  for (TcpSocket* const socket : {&*local, &pair.ours}) {
+    Fill(socket);
+    const auto write = [&] {
+      EXPECT_EQ(socket->Write("x", testing::kLimit).code(), EPIPE);
+    };
+    Fiber first(write);
+    Fiber second(write);
+    ASSERT_TRUE(testing::SocketWaiters(2));
+    ExpectOk(socket->ShutdownWrite());
+    first.join();
+    second.join();
+  }
+}
+
 TEST_P(TcpSocketTest, CloseWakesAllThatWaitAndThePeerSeesTheEnd) {
   Pair pair = Connected();
   const std::size_t filled = Fill(&pair.ours);
@@ -350,6 +371,22 @@ TEST_P(TcpSocketTest, AppliesItsOptions) {
   EXPECT_EQ(get(SO_RCVBUF), 40000);
   EXPECT_EQ(get(SO_SNDBUF), 60000);
   EXPECT_EQ(get(SO_KEEPALIVE), 1);
+}
+
+// The kernel keeps the first connection for a minute.
+TEST_P(TcpSocketTest, TakesThePortOfAnEndedConnection) {
+  TcpListener first = MustListen();
+  TcpListener second = MustListen();
+  TcpSocket ended = MustConnect(first.local_endpoint(),
+                                {.local = MustParseEndpoint("127.0.0.5:0")});
+  const Endpoint local = ended.local_endpoint();
+  TcpSocket peer = MustAccept(&first);
+  ended.Close();
+  std::array<char, 8> bytes;
+  EXPECT_EQ(peer.Read(bytes, testing::kLimit).value_or(9), 0U);
+  peer.Close();
+  TcpSocket next = MustConnect(second.local_endpoint(), {.local = local});
+  EXPECT_EQ(next.local_endpoint(), local);
 }
 
 TEST_P(TcpSocketTest, AdoptsSocketsMadeElsewhere) {

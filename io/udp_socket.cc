@@ -15,14 +15,14 @@
 namespace flare::io {
 namespace {
 
-Status ApplyOptions(int fd, const UdpSocket::Options& options) {
+Status ApplyOptions(int fd, int family, const UdpSocket::Options& options) {
   if (options.receive_buffer > 0) SetReceiveBuffer(fd, options.receive_buffer);
   if (options.send_buffer > 0) SetSendBuffer(fd, options.send_buffer);
   const int on = 1;
   if (options.reuse_port && !SetReusePort(fd)) {
     return StatusFromErrno(errno, "share the port");
   }
-  if (options.ipv6_only && !SetIpv6Only(fd)) {
+  if (options.ipv6_only && family == AF_INET6 && !SetIpv6Only(fd)) {
     return StatusFromErrno(errno, "leave out IPv4");
   }
   if (options.broadcast &&
@@ -65,7 +65,7 @@ Expected<UdpSocket, Status> UdpSocket::Open(const Endpoint* local,
       ::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return StatusFromErrno(errno, "create a socket");
   const int number = fd.get();
-  Status status = ApplyOptions(number, options);
+  Status status = ApplyOptions(number, address.family(), options);
   if (status.ok() && local != nullptr) {
     status = CallWithEndpoint(::bind, number, *local, "bind ");
   }

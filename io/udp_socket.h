@@ -44,6 +44,7 @@ class UdpSocket : public Socket {
     // Several sockets of this user, all with this option, have the address.
     bool reuse_port = false;
     // [::] doesn't receive IPv4, which leaves 0.0.0.0 to another socket.
+    // Sockets of IPv4 ignore it.
     bool ipv6_only = false;
     // Datagrams may be sent to broadcast addresses.
     bool broadcast = false;
@@ -93,8 +94,9 @@ class UdpSocket : public Socket {
   // Sends those of `batch` from number `first` on, each to its endpoint (the
   // peer, where that is empty); after a Receive() that is an echo. Returns how
   // many were sent: all, or those in front of one that failed, which the next
-  // call, with `first` raised by that number, has the error of. `first` must be
-  // less than the batch's size.
+  // call, with `first` raised by that number, has the error of. A refusal
+  // (ECONNREFUSED) may be left out: it is told once, and the datagram is sent
+  // by the next attempt. `first` must be less than the batch's size.
   Expected<std::size_t, Status> Send(const DatagramBatch& batch,
                                      std::size_t first = 0,
                                      const WaitLimit& limit = {});

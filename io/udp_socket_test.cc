@@ -250,6 +250,10 @@ TEST_P(UdpSocketTest, SaysWhyItCannotBeOpened) {
   EXPECT_FALSE(UdpSocket::Connect(Endpoint()).has_value());
 }
 
+TEST_P(UdpSocketTest, SocketsOfIpv4IgnoreAnOptionOfIpv6) {
+  MustBind(AnyPort(), {.ipv6_only = true});
+}
+
 TEST_P(UdpSocketTest, SocketsShareAPort) {
   UdpSocket first = MustBind(AnyPort(), {.reuse_port = true});
   UdpSocket second = MustBind(first.local_endpoint(), {.reuse_port = true});
