@@ -1,5 +1,7 @@
 #include "flare/base/read_file.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cerrno>
 #include <fstream>
@@ -26,6 +28,14 @@ Expected<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
                              std::to_string(max_bytes >> 10) + " KiB");
   }
   return text;
+}
+
+std::string VersionOfFile(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return "";
+  return std::to_string(info.st_ino) + ' ' + std::to_string(info.st_size) +
+         ' ' + std::to_string(info.st_mtim.tv_sec) + ' ' +
+         std::to_string(info.st_mtim.tv_nsec);
 }
 
 }  // namespace flare

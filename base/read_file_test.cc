@@ -41,5 +41,17 @@ TEST(ReadFile, WhatIsNoFile) {
   EXPECT_EQ(ReadFile("/", 1024).error().code(), EISDIR);
 }
 
+TEST(VersionOfFile, ChangesWithTheFile) {
+  EXPECT_EQ(VersionOfFile("/no/such/file"), "");
+  const std::string path = Written("1");
+  const std::string first = VersionOfFile(path);
+  EXPECT_NE(first, "");
+  EXPECT_EQ(VersionOfFile(path), first);
+  std::ofstream(path) << "22";
+  EXPECT_NE(VersionOfFile(path), first);
+  std::filesystem::remove(path);
+  EXPECT_EQ(VersionOfFile(path), "");
+}
+
 }  // namespace
 }  // namespace flare

@@ -1,7 +1,5 @@
 #include "flare/rpc/access_control.h"
 
-#include <sys/stat.h>
-
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -104,11 +102,7 @@ void AccessControl::Deny(int code, std::string reason, InterceptedCall* call) {
 // --- the file --------------------------------------------------------------
 
 std::string AccessControl::VersionOfFile() const {
-  struct stat info;
-  if (::stat(options_.rules_file.c_str(), &info) != 0) return "";
-  return std::to_string(info.st_ino) + ' ' + std::to_string(info.st_size) +
-         ' ' + std::to_string(info.st_mtim.tv_sec) + ' ' +
-         std::to_string(info.st_mtim.tv_nsec);
+  return flare::VersionOfFile(options_.rules_file);
 }
 
 Expected<AccessControl::Rules> AccessControl::ReadRules(bool* was_read) const {

@@ -35,7 +35,7 @@ PageCredentials::Create(std::string file,
                         std::chrono::nanoseconds reload_interval) {
   std::shared_ptr<PageCredentials> credentials(
       new PageCredentials(std::move(file), reload_interval));
-  credentials->seen_.Note();
+  credentials->version_ = VersionOfFile(credentials->file_);
   auto known = Read(credentials->file_);
   if (!known) return known.error();
   const ScopedLock guard(credentials->lock_);
@@ -45,7 +45,7 @@ PageCredentials::Create(std::string file,
 
 PageCredentials::PageCredentials(std::string file,
                                  std::chrono::nanoseconds reload_interval)
-    : file_(std::move(file)), reload_gate_(reload_interval), seen_({file_}) {}
+    : file_(std::move(file)), reload_gate_(reload_interval) {}
 
 Expected<std::shared_ptr<const PageCredentials::Known>, flare::Status>
 PageCredentials::Read(const std::string& file) {
@@ -107,9 +107,11 @@ std::shared_ptr<const PageCredentials::Known> PageCredentials::known() const {
 
 void PageCredentials::CheckFile() {
   // A file may have been half written at the last look.
-  if (!complained_ && !seen_.Changed()) return;
-  seen_.Note();
+  std::string version = VersionOfFile(file_);
+  if (!complained_ && version == version_) return;
   auto read = Read(file_);
+  // Behind the read: if that throws, the next look reads the version.
+  version_ = std::move(version);
   if (!read) {
     if (!std::exchange(complained_, true)) {
       LOG(ERROR) << "credentials of pages stay as they were: "
@@ -118,10 +120,13 @@ void PageCredentials::CheckFile() {
     return;
   }
   complained_ = false;
+  const std::size_t count = (*read)->digests.size();
+  {
+    const ScopedLock guard(lock_);
+    known_.swap(*read);
+  }
   LOG(INFO) << "credentials of pages are now those of " << file_ << ": "
-            << (*read)->digests.size();
-  const ScopedLock guard(lock_);
-  known_.swap(*read);
+            << count;
 }
 
 class PageCredentials::Page final : public HttpHandler {

@@ -19,7 +19,6 @@
 #include "flare/base/thread_annotations.h"
 #include "flare/io/reload_gate.h"
 #include "flare/io/secrets.h"
-#include "flare/io/tls_context.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/log_throttle.h"
 
@@ -65,7 +64,7 @@ class PageCredentials : public std::enable_shared_from_this<PageCredentials> {
   const std::string file_;
   io::ReloadGate reload_gate_;
   // For CheckFile().
-  io::TlsFiles seen_;
+  std::string version_;  // The one that was read last.
   bool complained_ = false;
   mutable Spinlock lock_;
   std::shared_ptr<const Known> known_ FLARE_GUARDED_BY(lock_);

@@ -11,7 +11,6 @@
 #include "flare/base/clock.h"
 #include "flare/base/read_file.h"
 #include "flare/io/reload_gate.h"
-#include "flare/io/tls_context.h"
 #include "flare/rpc/admission/admission_counters.h"
 #include "flare/rpc/admission/rate_limit_rules.h"
 #include "flare/rpc/admission/token_bucket.h"
@@ -104,10 +103,7 @@ class RateLimiter::File {
   File(std::string path, std::chrono::nanoseconds reload_interval)
       : path_(std::move(path)),
         gate_(reload_interval),
-        seen_({path_}),
-        counters_(*rpc::LimitsFileCountersOf(path_)) {
-    seen_.Note();
-  }
+        counters_(*rpc::LimitsFileCountersOf(path_)) {}
 
   io::ReloadGate& gate() { return gate_; }
   const std::string& path() const { return path_; }
@@ -117,29 +113,31 @@ class RateLimiter::File {
   // the file don't go together.
   Expected<Limits> Read(const Limits& others, const Limits& old) const;
 
-  // For one thread at a time. IsDue() returns whether the file must be read
-  // again: it has changed, or was unusable, maybe half written. The others take
-  // the outcome; Failed() returns whether that is news.
-  bool IsDue() {
-    const bool changed = seen_.Changed();
-    seen_.Note();
-    return changed || !complaint_.empty();
+  // For one thread at a time. IsDue() returns whether this version of the file
+  // must be read: it is a new one, or was unusable, maybe half written. The
+  // others take the outcome, after which the version isn't new any more;
+  // Failed() returns whether that is news.
+  std::string Version() const { return VersionOfFile(path_); }
+  bool IsDue(const std::string& version) const {
+    return version != version_ || !complaint_.empty();
   }
-  void Succeeded() {
+  void Succeeded(std::string version) {
+    version_ = std::move(version);
     complaint_.clear();
     counters_.used.Add();
   }
-  bool Failed(const std::string& complaint) {
-    if (complaint == complaint_) return false;
-    complaint_ = complaint;
-    counters_.wrong.Add();
-    return true;
+  bool Failed(std::string version, std::string complaint) {
+    const bool is_news = version != version_ || complaint != complaint_;
+    version_ = std::move(version);
+    complaint_ = std::move(complaint);
+    if (is_news) counters_.wrong.Add();
+    return is_news;
   }
 
  private:
   const std::string path_;
   io::ReloadGate gate_;
-  io::TlsFiles seen_;
+  std::string version_;    // The one that was read last.
   std::string complaint_;  // Empty: the file was usable at the last look.
   rpc::LimitsFileCounters& counters_;
 };
@@ -200,10 +198,15 @@ Expected<std::shared_ptr<RateLimiter>> RateLimiter::Create(
   if (!options.limits_file.empty()) {
     file = std::make_unique<File>(std::move(options.limits_file),
                                   options.reload_interval);
+    std::string version = file->Version();
     auto read = file->Read(*limits, {});
     if (!read) return read.error();
-    file->Succeeded();
+    file->Succeeded(std::move(version));
     of_file = *std::move(read);
+    if (options.reload_interval.count() <= 0) {  // They never change either.
+      limits->insert(limits->end(), of_file.begin(), of_file.end());
+      file.reset();
+    }
   }
   std::shared_ptr<RateLimiter> limiter(
       new RateLimiter(*std::move(limits), std::move(file)));
@@ -218,21 +221,27 @@ RateLimiter::RateLimiter(Limits limits, std::unique_ptr<File> file)
 RateLimiter::~RateLimiter() = default;
 
 void RateLimiter::CheckFile() {
-  if (!file_->IsDue()) return;
+  std::string version = file_->Version();
+  if (!file_->IsDue(version)) return;
   auto read = file_->Read(limits_, *file_limits());
   if (!read) {
-    if (file_->Failed(read.error().message())) {
+    if (file_->Failed(std::move(version), read.error().message())) {
       LOG(ERROR) << "limits by rate stay as they were: "
                  << read.error().message();
     }
     return;
   }
-  file_->Succeeded();
-  LOG(INFO) << "limits by rate are now those of " << file_->path() << ": "
-            << read->size();
+  const std::size_t count = read->size();
   auto limits = std::make_shared<const Limits>(*std::move(read));
-  const ScopedLock guard(lock_);
-  file_limits_.swap(limits);
+  {
+    const ScopedLock guard(lock_);
+    file_limits_.swap(limits);
+  }
+  // Behind all that may throw for want of memory: the next look reads the
+  // version again then.
+  file_->Succeeded(std::move(version));
+  LOG(INFO) << "limits by rate are now those of " << file_->path() << ": "
+            << count;
 }
 
 std::shared_ptr<const RateLimiter::Limits> RateLimiter::file_limits() const {

@@ -328,6 +328,12 @@ TEST_F(LimitsFileTest, AWrongVersionChangesNothing) {
   std::filesystem::remove(file());
   EXPECT_EQ(Call(), STATUS_OVERLOADED);
   EXPECT_THAT(Get("/metrics"), HasSubstr(Versions("wrong") + "3\n"));
+  // Each version counts, if it has the mistake of the one before, too.
+  Write(R"({"name": "kept"})");
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  Write(R"({"name": "kept"   })");
+  EXPECT_EQ(Call(), STATUS_OVERLOADED);
+  EXPECT_THAT(Get("/metrics"), HasSubstr(Versions("wrong") + "5\n"));
   Write(R"({"name": "kept", "rate": 1000})");
   EXPECT_EQ(Call(), 0);
 }

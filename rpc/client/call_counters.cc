@@ -29,16 +29,18 @@ class ClientCallRegistry {
                      const google::protobuf::MethodDescriptor& method)
       FLARE_EXCLUDES(lock_) {
     const ScopedLock guard(lock_);
-    Key key{uri, std::string(method.full_name()),
-            method.client_streaming() || method.server_streaming()};
-    if (numbers_.size() >= metrics::kMaxSeries && !numbers_.contains(key)) {
-      key = {"(other)", "(other)", false};
+    const bool streams = method.client_streaming() || method.server_streaming();
+    Key key{uri, std::string(method.full_name())};
+    if (known_.size() >= metrics::kMaxSeries && !known_.contains(key)) {
+      key = {"(other)", "(other)"};
     }
-    const auto found = numbers_.find(key);
-    if (found != numbers_.end()) return found->second;
-    const auto number = static_cast<std::uint16_t>(numbers_.size() + 1);
+    if (const auto found = known_.find(key); found != known_.end()) {
+      found->second.streams |= streams;
+      return found->second.number;
+    }
+    const auto number = static_cast<std::uint16_t>(known_.size() + 1);
     auto cells = std::make_unique<ClientCallCells>();
-    numbers_.emplace(std::move(key), number);
+    known_.emplace(std::move(key), Known{number, streams});
     // relaxed: [MK1].
     MethodCallCounters::numbered_[number].store(cells.release(),
                                                 std::memory_order_relaxed);
@@ -48,16 +50,17 @@ class ClientCallRegistry {
   std::vector<ClientCalls> Read() const FLARE_EXCLUDES(lock_) {
     std::vector<ClientCalls> all;
     const ScopedLock guard(lock_);
-    for (const auto& [key, number] : numbers_) {
+    for (const auto& [key, known] : known_) {
       // relaxed: stored under the lock.
       const ClientCallCells* const cells =
-          MethodCallCounters::numbered_[number].load(std::memory_order_relaxed);
+          MethodCallCounters::numbered_[known.number].load(
+              std::memory_order_relaxed);
       // relaxed: a number.
       const std::int64_t open =
           cells->open_streams.load(std::memory_order_relaxed);
       all.push_back({.channel = key.channel,
                      .method = key.method,
-                     .streams = key.streams,
+                     .streams = known.streams,
                      .values = cells->calls.Read(),
                      .open_streams = open});
     }
@@ -68,13 +71,16 @@ class ClientCallRegistry {
   struct Key {
     std::string channel;
     std::string method;
-    bool streams;
     auto operator<=>(const Key&) const = default;
+  };
+  struct Known {
+    std::uint16_t number;
+    bool streams;  // One of the methods with this name, or of the others.
   };
   static_assert(metrics::kMaxSeries + 2 <= MethodCallCounters::kNumbers);
 
   mutable ThreadMutex lock_;
-  std::map<Key, std::uint16_t> numbers_ FLARE_GUARDED_BY(lock_);
+  std::map<Key, Known> known_ FLARE_GUARDED_BY(lock_);
 };
 
 constinit std::array<std::atomic<ClientCallCells*>,

@@ -106,7 +106,8 @@ class MethodCallCounters {
 struct ClientCalls {
   std::string channel;
   std::string method;
-  bool streams = false;  // The method is a streaming one.
+  // The method is a streaming one; of "(other)": one of the methods is.
+  bool streams = false;
   CallCells::Values values;
   std::int64_t open_streams = 0;
 };

@@ -1,4 +1,7 @@
 // Streaming calls in the counters of their channel.
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -84,6 +87,37 @@ TEST_F(StreamCountersTest, OneThatCannotBeginIsCounted) {
   const ClientCalls calls = Await("Count", 1);
   EXPECT_EQ(calls.values.counts.at(STATUS_NOT_SUPPORTED), 1u);
   EXPECT_EQ(calls.open_streams, 0);
+}
+
+// A channel's calls of methods with one name are one series, as labels don't
+// tell a streaming method from its former, unary form.
+TEST(MethodCallCountersTest, MethodsWithOneNameShareASeries) {
+  google::protobuf::DescriptorPool pools[2];
+  MethodCallCounters counters("one name");
+  std::uint16_t numbers[2];
+  for (int i = 0; i != 2; ++i) {
+    google::protobuf::FileDescriptorProto file;
+    file.set_name("one.proto");
+    file.add_message_type()->set_name("Message");
+    auto* const service = file.add_service();
+    service->set_name("Service");
+    auto* const method = service->add_method();
+    method->set_name("Method");
+    method->set_input_type(".Message");
+    method->set_output_type(".Message");
+    method->set_server_streaming(i == 1);
+    const auto* const built = pools[i].BuildFile(file);
+    ASSERT_NE(built, nullptr);
+    numbers[i] = counters.Of(built->service(0)->method(0));
+  }
+  EXPECT_EQ(numbers[0], numbers[1]);
+  int count = 0;
+  for (const ClientCalls& each : ReadClientCalls()) {
+    if (each.channel != "one name") continue;
+    ++count;
+    EXPECT_TRUE(each.streams);
+  }
+  EXPECT_EQ(count, 1);
 }
 
 }  // namespace
