@@ -1,6 +1,7 @@
 #include "flare/rpc/http/http_compression.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -12,15 +13,14 @@
 namespace flare::rpc {
 namespace {
 
-// Whole bodies: the one that packs best in least time first. Pieces: the one
-// whose context is the smallest first, as it is held as long as the reply
-// lasts.
-constexpr std::array<CompressionAlgorithm, 3> kForBodies = {
+// Whole bodies: the one that packs best in least time first. Pieces: those of a
+// small context, which is held as long as the reply lasts; that of zstd is six
+// times as large.
+constexpr std::initializer_list<CompressionAlgorithm> kForBodies = {
     CompressionAlgorithm::kZstd, CompressionAlgorithm::kGzip,
     CompressionAlgorithm::kZlib};
-constexpr std::array<CompressionAlgorithm, 3> kForPieces = {
-    CompressionAlgorithm::kGzip, CompressionAlgorithm::kZlib,
-    CompressionAlgorithm::kZstd};
+constexpr std::initializer_list<CompressionAlgorithm> kForPieces = {
+    CompressionAlgorithm::kGzip, CompressionAlgorithm::kZlib};
 
 std::string_view NameOf(CompressionAlgorithm algorithm) {
   return algorithm == CompressionAlgorithm::kZstd ? "zstd"
@@ -103,9 +103,11 @@ bool MayBeCompressed(const HttpResponse& response) {
                             "Content-Digest", "Digest", "Content-MD5"}) {
     if (headers.contains(field)) return false;
   }
+  if (HasMember(headers, "Cache-Control", "no-transform")) return false;
   const auto type = headers.TryGet("Content-Type");
-  return type && IsCompressibleType(*type) &&
-         !HasMember(headers, "Cache-Control", "no-transform");
+  // A 304 may leave out the type of its page.
+  return type ? IsCompressibleType(*type)
+              : response.status() == HttpStatus::NotModified;
 }
 
 void AddVary(HttpHeaders* headers) {
@@ -122,26 +124,40 @@ void WeakenETag(HttpHeaders* headers) {
   headers->Set("ETag", "W/" + std::string(*tag));
 }
 
-void SetCoding(CompressionAlgorithm coding, HttpHeaders* headers) {
-  headers->Set("Content-Encoding", NameOf(coding));
+void RemovePlainFacts(HttpHeaders* headers) {
   headers->Remove("Accept-Ranges");
   WeakenETag(headers);
+}
+
+void SetCoding(CompressionAlgorithm coding, HttpHeaders* headers) {
+  headers->Set("Content-Encoding", NameOf(coding));
+  RemovePlainFacts(headers);
+}
+
+// A reply without the body that it is about: a 304, or the reply of a handler
+// of its own to HEAD.
+bool LacksItsBody(const HttpRequest& request, const HttpResponse& response) {
+  return response.status() == HttpStatus::NotModified ||
+         (request.method() == HttpMethod::Head && response.body_size() == 0);
+}
+
+// For such a reply to a client whose GET has the body compressed, unless that
+// is shorter than `from`. How long it would be only compressing it tells.
+void FollowGet(std::size_t from, HttpHeaders* headers) {
+  if (const auto text = headers->TryGet("Content-Length")) {
+    const auto length = TryParse<std::uint64_t>(*text);
+    if (length && *length < from) return;
+    headers->Remove("Content-Length");
+  }
+  RemovePlainFacts(headers);
 }
 
 // Whether the body goes out compressed if the client takes a coding, and that
 // is what *weights say. Sets the fields that don't depend on it.
 bool Negotiate(const HttpRequest& request, std::size_t from,
                HttpResponse* response, HttpCodingWeights* weights) {
-  if (from == 0) return false;
-  HttpHeaders* const headers = response->headers();
-  if (response->status() == HttpStatus::NotModified) {
-    AddVary(headers);
-    WeakenETag(headers);
-    return false;
-  }
-  if (!MayBeCompressed(*response)) return false;
-  AddVary(headers);
-  if (request.method() == HttpMethod::Head) return false;
+  if (from == 0 || !MayBeCompressed(*response)) return false;
+  AddVary(response->headers());
   for (const auto value :
        request.headers()->TryGetMultiple("Accept-Encoding")) {
     weights->Add(value);
@@ -187,7 +203,7 @@ HttpCodingWeights::Weight HttpCodingWeights::WeightOf(
 }
 
 CompressionAlgorithm HttpCodingWeights::Choose(
-    const std::array<CompressionAlgorithm, 3>& preferred) const {
+    std::initializer_list<CompressionAlgorithm> preferred) const {
   CompressionAlgorithm chosen = CompressionAlgorithm::kNone;
   unsigned largest = 0;
   for (const CompressionAlgorithm algorithm : preferred) {
@@ -206,28 +222,33 @@ void CompressReply(const HttpRequest& request, std::size_t from,
                    HttpResponse* response) {
   HttpCodingWeights weights;
   if (!Negotiate(request, from, response, &weights)) return;
-  const std::size_t size = response->body_size();
-  const bool must = weights.refuses_identity();
-  if (size == 0 || (size < from && !must)) return;
   const CompressionAlgorithm coding = weights.Choose(kForBodies);
   if (coding == CompressionAlgorithm::kNone) return;
+  const bool must = weights.refuses_identity();
+  if (LacksItsBody(request, *response)) {
+    return FollowGet(must ? 1 : from, response->headers());
+  }
+  const std::size_t size = response->body_size();
+  if (size == 0 || (size < from && !must)) return;
   auto packed = Compress(coding, *response->noncontiguous_body());
   if (!packed || (packed->size() >= size && !must)) return;
   response->set_body(*std::move(packed));
   SetCoding(coding, response->headers());
 }
 
-std::unique_ptr<StreamCompressor> CompressPieces(const HttpRequest& request,
-                                                 std::size_t from,
-                                                 HttpResponse* head) {
+CompressionAlgorithm ChooseForPieces(const HttpRequest& request,
+                                     std::size_t from, HttpResponse* head) {
+  constexpr auto kNone = CompressionAlgorithm::kNone;
   HttpCodingWeights weights;
-  if (!Negotiate(request, from, head, &weights)) return nullptr;
+  if (!Negotiate(request, from, head, &weights)) return kNone;
   const CompressionAlgorithm coding = weights.Choose(kForPieces);
-  if (coding == CompressionAlgorithm::kNone) return nullptr;
-  auto packer = StreamCompressor::New(coding);
-  if (!packer) return nullptr;  // No memory.
+  if (coding == kNone) return kNone;
+  if (head->status() == HttpStatus::NotModified) {
+    RemovePlainFacts(head->headers());
+    return kNone;
+  }
   SetCoding(coding, head->headers());
-  return *std::move(packer);
+  return coding;
 }
 
 }  // namespace flare::rpc

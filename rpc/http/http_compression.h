@@ -6,18 +6,21 @@
 // Such a reply has a Content-Type that compresses well, and no field that
 // speaks of its bytes as they are: Content-Encoding, Content-Range, a digest,
 // or "Cache-Control: no-transform". It gets "Vary: Accept-Encoding", even if
-// this client wants it as it is, and to HEAD, too, whose reply else stays as it
-// is. A compressed one has a weak ETag, as two codings of a page are equal in
-// meaning only, and no Accept-Ranges. So has a 304, whose ETag is that of the
-// page.
+// this client wants it as it is. A compressed one has a weak ETag, as two
+// codings of a page are equal in meaning only, and no Accept-Ranges.
+//
+// Replies without their body follow those that have it. The body of a reply to
+// HEAD is compressed, though it isn't sent, so that the fields are those of
+// GET. Where it is empty, a Content-Length that speaks of a body of `from`
+// bytes or more is removed, and the ETag is weak, as is that of a 304, if the
+// client takes a coding. A 304 may leave out the Content-Type.
 //
 // Thread-safe. Nothing waits; compressing takes time in proportion to the body.
 #ifndef FLARE_RPC_HTTP_HTTP_COMPRESSION_H_
 #define FLARE_RPC_HTTP_HTTP_COMPRESSION_H_
 
-#include <array>
 #include <cstddef>
-#include <memory>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 
@@ -41,7 +44,7 @@ class HttpCodingWeights {
   // kNone if there is none, or if the client prefers the body as it is. kZstd
   // counts only by its name, not by "*".
   CompressionAlgorithm Choose(
-      const std::array<CompressionAlgorithm, 3>& preferred) const;
+      std::initializer_list<CompressionAlgorithm> preferred) const;
 
  private:
   // From 0 to 1000; nullopt: not named.
@@ -58,11 +61,12 @@ class HttpCodingWeights {
 void CompressReply(const HttpRequest& request, std::size_t from,
                    HttpResponse* response);
 
-// A reply in pieces, before its head is sent: sets the fields, and returns what
-// packs the pieces. Null: they go out as they are, as they do if `from` is 0.
-std::unique_ptr<StreamCompressor> CompressPieces(const HttpRequest& request,
-                                                 std::size_t from,
-                                                 HttpResponse* head);
+// A reply in pieces, before its head is sent: sets the fields, and returns the
+// coding of the pieces, for a StreamCompressor; it is never kZstd,
+// whose context is large. kNone: they go out as they are, as they do if `from`
+// is 0.
+CompressionAlgorithm ChooseForPieces(const HttpRequest& request,
+                                     std::size_t from, HttpResponse* head);
 
 }  // namespace flare::rpc
 

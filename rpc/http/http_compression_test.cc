@@ -184,21 +184,61 @@ TEST(CompressReply, KnowsTypesOfTexts) {
   EXPECT_EQ(Outcome(std::move(failure)), "gzip Accept-Encoding");
 }
 
-// The fields that caches need.
-TEST(CompressReply, HeadAndNotModifiedVary) {
+TEST(CompressReply, HeadHasTheFieldsOfGet) {
   HttpRequest head = RequestFor();
   head.set_method(HttpMethod::Head);
   HttpResponse response = TextReply();
   CompressReply(head, 1000, &response);
+  HttpResponse of_get = TextReply();
+  CompressReply(RequestFor(), 1000, &of_get);
+  EXPECT_EQ(response.headers()->ToString(), of_get.headers()->ToString());
+  EXPECT_EQ(response.body_size(), of_get.body_size());
+}
+
+// The length and the ETag of a reply of a handler of its own.
+std::string HeadOfItsOwn(const char* length, std::string_view accept = "gzip") {
+  HttpRequest head = RequestFor(accept);
+  head.set_method(HttpMethod::Head);
+  HttpResponse response = TextReply();
+  response.set_body("");
+  if (length != nullptr) response.headers()->Set("Content-Length", length);
+  CompressReply(head, 1000, &response);
   EXPECT_EQ(ValueOf(response, "Vary"), "Accept-Encoding");
-  EXPECT_EQ(ValueOf(response, "ETag"), "\"1\"");
-  EXPECT_EQ(response.body_size(), 2000u);
-  HttpResponse same;
-  same.set_status(HttpStatus::NotModified);
-  same.headers()->Set("ETag", "\"1\"");
-  CompressReply(RequestFor(), 1000, &same);
-  EXPECT_EQ(ValueOf(same, "Vary"), "Accept-Encoding");
-  EXPECT_EQ(ValueOf(same, "ETag"), "W/\"1\"");
+  EXPECT_EQ(ValueOf(response, "Content-Encoding"), "(none)");
+  return ValueOf(response, "Content-Length") + ' ' + ValueOf(response, "ETag");
+}
+
+TEST(CompressReply, HeadWithoutABodySaysNothingOfPlainBytes) {
+  EXPECT_EQ(HeadOfItsOwn("1000"), "(none) W/\"1\"");
+  EXPECT_EQ(HeadOfItsOwn(nullptr), "(none) W/\"1\"");
+  EXPECT_EQ(HeadOfItsOwn("999"), "999 \"1\"");
+  EXPECT_EQ(HeadOfItsOwn("999", "gzip, identity;q=0"), "(none) W/\"1\"");
+  EXPECT_EQ(HeadOfItsOwn("1000", "br"), "1000 \"1\"");
+}
+
+// The ETag and Vary of a 304 that has `field`, too.
+std::string NotModified(std::string_view accept, const char* name = nullptr,
+                        const char* value = "") {
+  HttpResponse response;
+  response.set_status(HttpStatus::NotModified);
+  response.headers()->Set("ETag", "\"1\"");
+  if (name != nullptr) response.headers()->Set(name, value);
+  HttpResponse in_pieces = response;
+  CompressReply(RequestFor(accept), 1000, &response);
+  EXPECT_EQ(ChooseForPieces(RequestFor(accept), 1000, &in_pieces), kNone);
+  EXPECT_EQ(in_pieces.headers()->ToString(), response.headers()->ToString());
+  EXPECT_EQ(ValueOf(response, "Content-Encoding"), "(none)");
+  return ValueOf(response, "ETag") + ' ' + ValueOf(response, "Vary");
+}
+
+TEST(CompressReply, NotModifiedIsLikeItsPage) {
+  constexpr char kPlain[] = "\"1\" (none)";
+  EXPECT_EQ(NotModified("gzip"), "W/\"1\" Accept-Encoding");
+  EXPECT_EQ(NotModified("gzip", "Content-Type", "text/css"),
+            "W/\"1\" Accept-Encoding");
+  EXPECT_EQ(NotModified("br"), "\"1\" Accept-Encoding");
+  EXPECT_EQ(NotModified("gzip", "Content-Type", "image/png"), kPlain);
+  EXPECT_EQ(NotModified("gzip", "Cache-Control", "no-transform"), kPlain);
 }
 
 TEST(CompressReply, KeepsAWeakTagAndAVaryThatHasIt) {
@@ -220,26 +260,29 @@ TEST(CompressReply, KeepsAWeakTagAndAVaryThatHasIt) {
   }
 }
 
-TEST(CompressPieces, PreferTheSmallContext) {
+TEST(ChooseForPieces, TakesASmallContext) {
   HttpResponse head = TextReply();
-  auto packer = CompressPieces(RequestFor("gzip, deflate, br, zstd"), 1, &head);
-  ASSERT_NE(packer, nullptr);
+  EXPECT_EQ(ChooseForPieces(RequestFor("gzip, deflate, br, zstd"), 1, &head),
+            kGzip);
   EXPECT_EQ(ValueOf(head, "Content-Encoding"), "gzip");
   EXPECT_EQ(ValueOf(head, "ETag"), "W/\"1\"");
   EXPECT_EQ(ValueOf(head, "Vary"), "Accept-Encoding");
   head = TextReply();
-  EXPECT_NE(CompressPieces(RequestFor("zstd"), 1, &head), nullptr);
-  EXPECT_EQ(ValueOf(head, "Content-Encoding"), "zstd");
+  EXPECT_EQ(ChooseForPieces(RequestFor("zstd, deflate;q=0.1"), 1, &head),
+            kZlib);
+  head = TextReply();
+  EXPECT_EQ(ChooseForPieces(RequestFor("zstd"), 1, &head), kNone);
+  EXPECT_EQ(ValueOf(head, "Content-Encoding"), "(none)");
 }
 
-TEST(CompressPieces, AsTheyAreWhereWholeBodiesAre) {
+TEST(ChooseForPieces, AsTheyAreWhereWholeBodiesAre) {
   HttpResponse head = TextReply();
-  EXPECT_EQ(CompressPieces(RequestFor(), 0, &head), nullptr);
-  EXPECT_EQ(CompressPieces(RequestFor("br"), 1, &head), nullptr);
+  EXPECT_EQ(ChooseForPieces(RequestFor(), 0, &head), kNone);
+  EXPECT_EQ(ChooseForPieces(RequestFor("br"), 1, &head), kNone);
   EXPECT_EQ(ValueOf(head, "Content-Encoding"), "(none)");
   EXPECT_EQ(ValueOf(head, "ETag"), "\"1\"");
   head.headers()->Set("Content-Type", "image/png");
-  EXPECT_EQ(CompressPieces(RequestFor(), 1, &head), nullptr);
+  EXPECT_EQ(ChooseForPieces(RequestFor(), 1, &head), kNone);
 }
 
 }  // namespace

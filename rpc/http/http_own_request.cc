@@ -196,9 +196,8 @@ bool HttpOwnRequest::Begin() {
   // There are no chunks: the end of the connection is that of the body.
   if (request_.version() == HttpVersion::kHttp10) host_->ResetOnClose();
   HttpTicket ticket = host_->ticket().As<HttpTicket>();
-  if (context_->compress_from != 0 && packer_ == nullptr) {
-    packer_ = CompressPieces(request_, context_->compress_from, &response_);
-  }
+  const CompressionAlgorithm coding =
+      ChooseForPieces(request_, context_->compress_from, &response_);
   const ReplyTurn turn = host_->WaitForTurn([this,
                                              &ticket](ReplyTurnWaiter* waiter) {
     return sender_->BeginHttp(request_.version(), response_, &ticket, waiter);
@@ -208,6 +207,18 @@ bool HttpOwnRequest::Begin() {
   if (IsFailure(response_.status())) {
     host_->CountFailure(RpcStatusOfReply(response_.status()));
   }
+  return coding == CompressionAlgorithm::kNone || ticket.head_only ||
+         MakePacker(coding);
+}
+
+// When it is the reply's turn: those that wait for theirs hold no context.
+bool HttpOwnRequest::MakePacker(CompressionAlgorithm coding) {
+  auto packer = StreamCompressor::New(coding);
+  if (!packer) {
+    Abort();
+    return false;
+  }
+  packer_ = *std::move(packer);
   return true;
 }
 

@@ -100,8 +100,10 @@ class HttpOwnRequest final : public OwnRequest,
   flare::Status Write(Buffer piece) override;
   void Abort() override;
   HttpUpgrade* upgrade() override { return this; }
-  // False: the connection is closed.
+  // False: the connection is closed, or there is no memory, and the reply was
+  // given up.
   bool Begin();
+  bool MakePacker(CompressionAlgorithm coding);
   // The end of a reply in pieces.
   void End();
 

@@ -124,9 +124,9 @@ TEST_F(HttpCompressionTest, WholeRepliesGoOutCompressed) {
   EXPECT_EQ(client.ReadExactly(2000), std::string(2000, 'x'));
   Ask(&client, "/text", "gzip", "HEAD");
   const std::string only_head = client.ReadUntil("\r\n\r\n");
-  EXPECT_THAT(only_head, HasSubstr("Content-Length: 2000\r\n"));
+  EXPECT_THAT(only_head, HasSubstr(kLength.data() + std::to_string(length)));
   EXPECT_THAT(only_head, HasSubstr(kVaries));
-  EXPECT_THAT(only_head, Not(HasSubstr("Content-Encoding")));
+  EXPECT_THAT(only_head, HasSubstr(kGzipped));
 }
 
 TEST_F(HttpCompressionTest, IsOffByDefault) {
