@@ -127,8 +127,12 @@ void HttpOwnRequest::CallHandler(HttpHandler* handler) {
     host_->LeaveStream();
     if (pieces_) {
       host_->CountFailure(STATUS_FAILED);
+      HttpTunnel* const tunnel = sender_->tunnel();
+      // The other protocol has said its goodbye.
+      if (tunnel != nullptr && tunnel->IsFor(this) && tunnel->opened()) return;
       return Abort();  // Or the sent part would be taken for all of it.
     }
+    LeaveTunnel();
     FillHttpError(HttpStatus::InternalServerError, "The handler has failed.",
                   &response_);
   }
@@ -226,7 +230,7 @@ bool HttpOwnRequest::MakePacker(CompressionAlgorithm coding) {
 
 Expected<HttpUpgrade::Link, flare::Status> HttpOwnRequest::Prepare() {
   HttpTunnel* const tunnel = sender_->tunnel();
-  if (tunnel == nullptr) {
+  if (tunnel == nullptr || !tunnel->IsFor(this)) {
     return flare::Status(STATUS_NOT_SUPPORTED,
                          "the request doesn't ask for another protocol, or it "
                          "came over HTTP/2");
@@ -261,6 +265,7 @@ flare::Status HttpOwnRequest::Switch(const HttpHeaders& fields,
   });
   if (turn != ReplyTurn::kNow) {
     host_->LeaveStream();
+    LeaveTunnel();
     return Closed();
   }
   ticket.head_only = true;  // There is no body to be written.
@@ -275,6 +280,11 @@ flare::Status HttpOwnRequest::Switch(const HttpHeaders& fields,
   }
   sender_->tunnel()->Open(receiver);
   return {};
+}
+
+void HttpOwnRequest::LeaveTunnel() {
+  HttpTunnel* const tunnel = sender_->tunnel();
+  if (tunnel != nullptr && tunnel->IsFor(this)) tunnel->Leave();
 }
 
 }  // namespace flare::rpc

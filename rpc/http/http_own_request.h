@@ -111,6 +111,8 @@ class HttpOwnRequest final : public OwnRequest,
   Expected<Link, flare::Status> Prepare() override;
   flare::Status Switch(const HttpHeaders& fields,
                        RefPtr<HttpTunnelReceiver> receiver) override;
+  // It isn't opened.
+  void LeaveTunnel();
   void CountReply(HttpRequestCounters* counters) const;
 
   const HttpUses* uses_ = nullptr;

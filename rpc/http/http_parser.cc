@@ -250,7 +250,8 @@ Fault ReadField(std::string_view name, std::string_view value, HttpHead* out) {
       break;
     case 7:
       // Nothing in HTTP follows such a request, whatever the answer.
-      if (!response && IsName(text, "upgrade") && IEquals(value, "websocket")) {
+      if (!response && IsName(text, "upgrade") &&
+          HasListMember(value, "websocket")) {
         out->close = true;
       }
       break;

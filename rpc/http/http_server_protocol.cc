@@ -22,6 +22,7 @@
 #include "flare/rpc/http/http_replies.h"
 #include "flare/rpc/http/http_requests.h"
 #include "flare/rpc/http/http_streams.h"
+#include "flare/rpc/http/http_text.h"
 #include "flare/rpc/http/http_ticket.h"
 #include "flare/rpc/http/http_tunnel.h"
 #include "flare/rpc/http/http_writer.h"
@@ -93,12 +94,14 @@ class HttpServerProtocol final : public ServerProtocol,
   void EndInput() override {
     replies_.EndInput();
     if (HttpTunnel* const tunnel = this->tunnel()) {
-      tunnel->End(flare::Status::Lenient(ECONNRESET, "the end of its input"));
+      tunnel->End(flare::Status::Lenient(ECONNRESET, "the end of its input"),
+                  /*closed=*/false);
     }
   }
   void OnClosed(const flare::Status& why) override {
     if (streams_ != nullptr) streams_->Close(why);
-    if (HttpTunnel* const tunnel = this->tunnel()) tunnel->End(why);
+    if (HttpTunnel* const tunnel = this->tunnel())
+      tunnel->End(why, /*closed=*/true);
   }
   ReplyTurn AskToReply(const ReplyTicket& reply_ticket,
                        ReplyTurnWaiter* waiter) override {
@@ -487,11 +490,16 @@ void HttpServerProtocol::PrepareForStream(InboundRequest* request) {
 void HttpServerProtocol::MakeTunnel(const InboundRequest& request) {
   stopped_ = true;
   if (request.own == nullptr) return;
-  const auto upgrade = HttpOf(request).request().headers()->TryGet("Upgrade");
-  if (!upgrade || !IEquals(*upgrade, "websocket")) return;
+  const HttpHeaders& fields = *HttpOf(request).request().headers();
+  bool asks = false;
+  for (const std::string_view list : fields.TryGetMultiple("Upgrade")) {
+    asks = asks || HasListMember(list, "websocket");
+  }
+  if (!asks) return;
   // seq_cst: before the reader looks at lingers_; pairs with the load in
   // tunnel() [SN2].
-  tunnel_.store(new HttpTunnel(sink()), std::memory_order_seq_cst);
+  tunnel_.store(new HttpTunnel(sink(), request.own.get()),
+                std::memory_order_seq_cst);
 }
 
 // Whatever follows the last request: it is for the tunnel, or is dropped.

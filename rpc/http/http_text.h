@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "flare/base/string.h"
+
 namespace flare::rpc {
 
 // Whether `text` may be the name of a field or of a method: it isn't empty.
@@ -144,6 +146,15 @@ void ForEachListMember(std::string_view list, F&& f) {
     if (comma == std::string_view::npos) return;
     list.remove_prefix(comma + 1);
   }
+}
+
+// Whether `member` is in the list, in capitals or not.
+inline bool HasListMember(std::string_view list, std::string_view member) {
+  bool found = false;
+  ForEachListMember(list, [&](std::string_view each) {
+    found = found || IEquals(each, member);
+  });
+  return found;
 }
 
 // A server as URIs name it ("host:port"), as the field Host names it. For

@@ -15,7 +15,7 @@
 //  [HT2] The receiver is told each of its other events once, by the one that
 //        finds it there: Open() tells those that came before.
 //  [HT3] The reader alone holds the input, in Take(), under lock_ and between
-//        Reserve() and Open(), which releases it.
+//        Reserve() and Open() or Leave(), which release it.
 #ifndef FLARE_RPC_HTTP_HTTP_TUNNEL_H_
 #define FLARE_RPC_HTTP_HTTP_TUNNEL_H_
 
@@ -33,6 +33,8 @@
 
 namespace flare::rpc {
 
+class OwnRequest;
+
 // The other protocol's side of a connection. None of its functions blocks.
 class HttpTunnelReceiver : public RefCounted<HttpTunnelReceiver> {
  public:
@@ -49,19 +51,23 @@ class HttpTunnelReceiver : public RefCounted<HttpTunnelReceiver> {
   virtual Input OnInput(Buffer& in, std::size_t* need, std::string* error) = 0;
   // The next input belongs to a part that has begun. By the reader.
   virtual bool WithinMessage() const = 0;
-  // Nothing comes any more. Any number of times; the first one counts.
-  virtual void OnEnd(const flare::Status& why) = 0;
-  // The server stops. Any thread.
+  // Nothing comes any more. `closed`: and nothing can be sent, which may be
+  // told later. The first `why` counts. Must not throw.
+  virtual void OnEnd(const flare::Status& why, bool closed) = 0;
+  // The server stops. Any thread. Must not throw.
   virtual void OnServerStops() {}
 };
 
 // The tunnel of a server's connection. Thread-safe; nothing blocks.
 class HttpTunnel {
  public:
-  // `output` must outlive it.
-  explicit HttpTunnel(StreamOutput* output) : output_(output) {}
+  // `output` must outlive it. `request`: the one that asks for it.
+  HttpTunnel(StreamOutput* output, const OwnRequest* request)
+      : output_(output), request_(request) {}
 
   StreamOutput* output() const { return output_; }
+  // Whether it is for `request`: earlier ones are on their way, too.
+  bool IsFor(const OwnRequest* request) const { return request == request_; }
 
   // --- The handler's ---
 
@@ -81,16 +87,28 @@ class HttpTunnel {
   }
   void Open(const RefPtr<HttpTunnelReceiver>& receiver) {
     bool stopping = false;
+    bool closed = false;
     flare::Status end;
     {
       ScopedLock guard(lock_);
       receiver_ = receiver;
       stopping = stopping_;  // [HT2]
+      closed = closed_;
       end = end_;
       if (std::exchange(holding_, false)) output_->ReleaseInput();  // [HT3]
     }
     if (stopping) receiver->OnServerStops();
-    if (!end.ok()) receiver->OnEnd(end);
+    if (!end.ok()) receiver->OnEnd(end, closed);
+  }
+  // Reserve() was in vain: all input is dropped.
+  void Leave() {
+    ScopedLock guard(lock_);
+    reserved_ = false;
+    if (std::exchange(holding_, false)) output_->ReleaseInput();  // [HT3]
+  }
+  bool opened() {
+    ScopedLock guard(lock_);
+    return receiver_ != nullptr;
   }
 
   // --- The reader's ---
@@ -109,14 +127,15 @@ class HttpTunnel {
 
   // --- Any thread ---
 
-  void End(const flare::Status& why) {
+  void End(const flare::Status& why, bool closed) {
     RefPtr<HttpTunnelReceiver> receiver;
     {
       ScopedLock guard(lock_);
+      closed_ = closed_ || closed;
       if (!std::exchange(ended_, true)) end_ = why;
       receiver = receiver_;
     }
-    if (receiver != nullptr) receiver->OnEnd(why);
+    if (receiver != nullptr) receiver->OnEnd(why, closed);
   }
   // The server stops. True: the peer is told, by the other protocol.
   bool Stop() {
@@ -147,6 +166,7 @@ class HttpTunnel {
   }
 
   StreamOutput* const output_;
+  const OwnRequest* const request_;
   HttpTunnelReceiver* known_ = nullptr;  // The reader's: receiver_, once set.
   Spinlock lock_;
   RefPtr<HttpTunnelReceiver> receiver_ FLARE_GUARDED_BY(lock_);
@@ -155,6 +175,7 @@ class HttpTunnel {
   bool early_ FLARE_GUARDED_BY(lock_) = false;  // Bytes came before Reserve().
   bool stopping_ FLARE_GUARDED_BY(lock_) = false;
   bool ended_ FLARE_GUARDED_BY(lock_) = false;
+  bool closed_ FLARE_GUARDED_BY(lock_) = false;
   bool holding_ FLARE_GUARDED_BY(lock_) = false;
 };
 

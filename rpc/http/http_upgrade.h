@@ -33,11 +33,12 @@ class HttpUpgrade {
     StreamOutput* output;
   };
 
-  // Takes the place of a streaming call, which is given back when the handler
-  // returns. Fails, upon which the handler is to answer, with
-  // STATUS_NOT_SUPPORTED (the request doesn't ask for it, or came over HTTP/2),
-  // STATUS_OVERLOADED, STATUS_OUT_OF_SERVICE (the server stops) or
-  // STATUS_MALFORMED_DATA (the client hasn't waited for the answer).
+  // Switch() must follow, unless it throws. Takes the place of a streaming
+  // call, which is given back when the handler returns. Fails, upon which the
+  // handler is to answer, with STATUS_NOT_SUPPORTED (the request doesn't ask
+  // for it, or came over HTTP/2), STATUS_OVERLOADED, STATUS_OUT_OF_SERVICE (the
+  // server stops) or STATUS_MALFORMED_DATA (the client hasn't waited for the
+  // answer).
   virtual Expected<Link, flare::Status> Prepare() = 0;
   // Answers 101 with `fields`; from then on `receiver` gets the input, and the
   // response isn't looked at. Blocks while earlier replies are sent. Fails if

@@ -400,15 +400,16 @@ Expected<WebSocket> HttpClient::OpenWebSocket(
   if (!result) return result.error();
   if (info != nullptr) fetch.Describe(info);
   // An interceptor may have made the response.
-  if ((*opening)->session() == nullptr ||
-      result->status() != HttpStatus::SwitchingProtocols) {
+  const bool good = result->status() == HttpStatus::SwitchingProtocols;
+  auto session = good ? (*opening)->Take() : nullptr;
+  if (session == nullptr) {
     const int status = static_cast<int>(result->status());
     return Status(ERROR_NO_WEBSOCKET,
                   *http_url + " answered the request for a WebSocket with " +
                       std::to_string(status) + ' ' +
                       std::string(HttpReasonPhrase(status)));
   }
-  return WebSocket(rpc::WebSocketSession::Share((*opening)->session()));
+  return WebSocket(std::move(session));
 }
 
 // --- futures -----------------------------------------------------------------

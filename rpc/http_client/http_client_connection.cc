@@ -331,7 +331,7 @@ void HttpClientConnection::OnClosed(const flare::Status& why) {
     busy_ = false;
     Notify();
   }
-  if (receiver != nullptr) receiver->OnEnd(why);
+  if (receiver != nullptr) receiver->OnEnd(why, /*closed=*/true);
   if (const auto owner = owner_.lock()) owner->OnGone(this);
   ConnectionGone();
   Deref();  // [HX5]

@@ -49,6 +49,7 @@ flare::Status WebSocketOpening::Switch(const HttpResponse& answer,
     return flare::Status(ERROR_PARSE_RESPONSE, checked.message());
   }
   HttpClientConnection& connection = lease->connection();
+  Drop();  // An interceptor has asked twice.
   session_ = WebSocketSession::Create(
       {.is_client = true,
        .limits = options_.limits,
@@ -65,6 +66,16 @@ flare::Status WebSocketOpening::Switch(const HttpResponse& answer,
   session_->Begin();
   lease->Leave();
   return {};
+}
+
+std::shared_ptr<WebSocketSession> WebSocketOpening::Take() {
+  if (session_ == nullptr) return nullptr;
+  // Abandons it, too, if it throws.
+  return WebSocketSession::Share(std::exchange(session_, nullptr));
+}
+
+void WebSocketOpening::Drop() {
+  if (session_ != nullptr) std::exchange(session_, nullptr)->Abandon();
 }
 
 }  // namespace flare::rpc

@@ -22,6 +22,9 @@ Expected<std::string, flare::Status> HttpUrlOfWebSocket(const std::string& url);
 
 class WebSocketOpening {
  public:
+  // One that was switched and not taken is abandoned.
+  ~WebSocketOpening() { Drop(); }
+
   // `options` must outlive it. Fails with ERROR_INVALID_REQUEST if a
   // subprotocol is no token.
   static Expected<std::unique_ptr<WebSocketOpening>, flare::Status> Create(
@@ -34,11 +37,12 @@ class WebSocketOpening {
   flare::Status Switch(const HttpResponse& answer,
                        HttpConnections::Lease* lease,
                        std::shared_ptr<const void> kept);
-  // Null: it hasn't been switched.
-  const RefPtr<WebSocketSession>& session() const { return session_; }
+  // The share of the first handle. Null: it hasn't been switched.
+  std::shared_ptr<WebSocketSession> Take();
 
  private:
   explicit WebSocketOpening(const WebSocketClientOptions& options);
+  void Drop();
 
   const WebSocketClientOptions& options_;
   const std::string key_;

@@ -85,9 +85,9 @@ class UpgradingHandler final : public HttpHandler {
 
   void Serve(const RefPtr<rpc::WebSocketSession>& session,
              const HttpRequest& request, const HttpServerContext& context) {
-    session->Begin();
-    WebSocket socket(rpc::WebSocketSession::Share(session));
     try {
+      session->Begin();
+      WebSocket socket(rpc::WebSocketSession::Share(session));
       serve_(socket, request, context);
     } catch (...) {
       // Else it is the end of a thread.

@@ -18,9 +18,7 @@ bool HasMember(const HttpMessage& message, std::string_view name,
                std::string_view member) {
   bool found = false;
   for (const std::string_view list : message.headers()->TryGetMultiple(name)) {
-    ForEachListMember(list, [&](std::string_view each) {
-      found = found || IEquals(each, member);
-    });
+    found = found || HasListMember(list, member);
   }
   return found;
 }

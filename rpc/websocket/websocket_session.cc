@@ -14,11 +14,15 @@
 //  [WS5] The closures of timers have a reference. The ids are in timer_ and
 //        close_timer_; the one that takes an id out, under lock_, gives it
 //        back.
+//  [WS6] The functions that timers, the end of the connection and the stop of
+//        the server call don't throw: for want of memory the connection is
+//        closed, and texts are left out.
 #include "flare/rpc/websocket/websocket_session.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -200,7 +204,8 @@ std::optional<WebSocketMessage> WebSocketSession::Read(
     ScopedLock guard(lock_);
     reader_ = nullptr;  // [WS3]
   }
-  AnswerClose();
+  // Messages before the close frame may have come since a limit was reached.
+  AnswerClose(/*all_read=*/true);
   return std::nullopt;
 }
 
@@ -285,16 +290,24 @@ Buffer WebSocketSession::FrameOf(WebSocketOpcode opcode, Buffer payload) const {
 void WebSocketSession::SendControl(WebSocketOpcode opcode,
                                    std::string_view payload) {
   if (close_sent_ || lost_) return;  // [WS4]
-  static_cast<void>(
-      connection_->Write(FrameOf(opcode, CreateBufferSlow(payload))));
+  try {
+    static_cast<void>(
+        connection_->Write(FrameOf(opcode, CreateBufferSlow(payload))));
+  } catch (const std::bad_alloc&) {
+    connection_->Close(flare::Status(ENOMEM));  // [WS6]
+  }
 }
 
 void WebSocketSession::SendClose(int code, std::string_view reason) {
   if (close_sent_ || lost_) return;
   close_sent_ = true;  // [WS4]
-  static_cast<void>(connection_->Write(FrameOf(
-      WebSocketOpcode::kClose, MakeWebSocketClosePayload(code, reason))));
-  if (!input_over_) SetCloseTimer();
+  try {
+    static_cast<void>(connection_->Write(FrameOf(
+        WebSocketOpcode::kClose, MakeWebSocketClosePayload(code, reason))));
+    if (!input_over_) SetCloseTimer();
+  } catch (const std::bad_alloc&) {
+    connection_->Close(flare::Status(ENOMEM));  // [WS6]
+  }
 }
 
 flare::Status WebSocketSession::OverStatus() const {
@@ -328,9 +341,10 @@ flare::Status WebSocketSession::Close(int code, std::string_view reason) {
 }
 
 // Once the messages before the peer's close frame have been read.
-void WebSocketSession::AnswerClose() {
+void WebSocketSession::AnswerClose(bool all_read) {
   {
     ScopedLock guard(lock_);
+    if (all_read && !unread_.empty()) return;
     if (!std::exchange(owes_close_, false)) return;
     SendClose(close_code_, "");
   }
@@ -345,18 +359,23 @@ void WebSocketSession::EndInput(int code, std::string_view reason,
                               code == kWebSocketLost);
   }
   close_code_ = code;
-  close_reason_ = reason;
   partial_bytes_ = 0;
   CountHeld();
   Notify();
+  try {
+    close_reason_ = reason;
+  } catch (const std::bad_alloc&) {  // [WS6]
+  }
 }
 
-void WebSocketSession::OnEnd(const flare::Status& why) {
+void WebSocketSession::OnEnd(const flare::Status& why, bool closed) {
   {
     ScopedLock guard(lock_);
+    // Behind its close frame the peer may end its direction, and is answered.
+    lost_ = lost_ || closed || !input_over_;
     EndInput(kWebSocketLost, why.message());
-    lost_ = true;
     if (options_.is_client) output_ = nullptr;  // [WS2]
+    if (!lost_) return;
   }
   StopTimers();
 }
@@ -367,7 +386,7 @@ void WebSocketSession::OnServerStops() {
 }
 
 void WebSocketSession::Finish(int code) {
-  AnswerClose();
+  AnswerClose(/*all_read=*/false);
   {
     ScopedLock guard(lock_);
     DropUnread();
@@ -395,7 +414,7 @@ void WebSocketSession::Finish(int code) {
 }
 
 void WebSocketSession::Abandon() {
-  AnswerClose();
+  AnswerClose(/*all_read=*/false);
   {
     ScopedLock guard(lock_);
     DropUnread();
@@ -489,7 +508,11 @@ void WebSocketSession::OnTimer() {
     if (std::exchange(owes_pong_, false)) {
       SendControl(WebSocketOpcode::kPong, owed_pong_);
     }
-    if (!give_up) SetTimer(NextDue(now_ns).at_ns);
+    try {
+      if (!give_up) SetTimer(NextDue(now_ns).at_ns);
+    } catch (const std::bad_alloc&) {
+      connection_->Close(flare::Status(ENOMEM));  // [WS6]
+    }
   }
   fiber::KillTimer(mine);
   if (give_up) {
@@ -513,7 +536,7 @@ void WebSocketSession::SetCloseTimer() {
   close_timer_ = fiber::SetTimer(
       ToTimePoint(SaturatingAdd(NowNs(), patience_ns)),
       [self = RefPtr<WebSocketSession>(ref_ptr, this)] {
-        if (self->closed()) return self->AnswerClose();
+        if (self->closed()) return self->AnswerClose(/*all_read=*/false);
         self->connection_->Close(flare::Status::Lenient(
             ETIMEDOUT,
             "the peer doesn't answer a close frame (close_timeout)"));

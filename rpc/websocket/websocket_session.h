@@ -86,7 +86,7 @@ class WebSocketSession final : public HttpTunnelReceiver {
 
   Input OnInput(Buffer& in, std::size_t* need, std::string* error) override;
   bool WithinMessage() const override { return decoder_.within_frame(); }
-  void OnEnd(const flare::Status& why) override;
+  void OnEnd(const flare::Status& why, bool closed) override;
   void OnServerStops() override;
 
  private:
@@ -107,7 +107,8 @@ class WebSocketSession final : public HttpTunnelReceiver {
   Buffer FrameOf(WebSocketOpcode opcode, Buffer payload) const;
   void SendControl(WebSocketOpcode opcode, std::string_view payload)
       FLARE_REQUIRES(lock_);
-  void AnswerClose() FLARE_EXCLUDES(lock_);
+  // `all_read`: only if no message waits for Read().
+  void AnswerClose(bool all_read) FLARE_EXCLUDES(lock_);
   void SendClose(int code, std::string_view reason) FLARE_REQUIRES(lock_);
   flare::Status OverStatus() const FLARE_REQUIRES(lock_);
 

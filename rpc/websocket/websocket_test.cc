@@ -19,9 +19,12 @@
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/io/stream_connection.h"
 #include "flare/io/testing/tls_certificate.h"
 #include "flare/rpc/access_control.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/extension.h"
+#include "flare/rpc/http/http_upgrade.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -127,6 +130,18 @@ TEST_F(WebSocketTest, AnswersTheHandshakeOfTheStandard) {
   EXPECT_EQ(client.ReadAll(),
             ServerFrame(WebSocketOpcode::kText, "hi") +
                 ServerFrame(WebSocketOpcode::kClose, ClosePayload(1000)));
+}
+
+TEST_F(WebSocketTest, UpgradeIsAList) {
+  Start(Echo);
+  for (const char* const fields :
+       {"Upgrade: other, WebSocket", "Upgrade: other\r\nUpgrade: websocket"}) {
+    std::string request = Upgrade();
+    request.replace(request.find("Upgrade: websocket"), 18, fields);
+    testing::RawClient client(endpoint());
+    client.Send(request);
+    EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 101 "));
+  }
 }
 
 TEST_F(WebSocketTest, RefusesOtherRequests) {
@@ -492,6 +507,24 @@ TEST_F(WebSocketTest, DroppedClientsGoAway) {
   over.Wait();
 }
 
+TEST_F(WebSocketTest, PeersMayEndBehindTheirCloseFrame) {
+  fiber::Event go;
+  Start([&](WebSocket& socket, const HttpRequest&) {
+    go.Wait();
+    EXPECT_EQ(TextOf(socket.Read()), "text:a");
+    EXPECT_FALSE(socket.Read());
+    EXPECT_EQ(socket.close_code(), 4001);
+    throw std::runtime_error("a test throws");
+  });
+  const auto client = Open();
+  client->Send(ClientFrame(WebSocketOpcode::kText, "a") +
+               ClientFrame(WebSocketOpcode::kClose, ClosePayload(4001)));
+  client->Shutdown();
+  go.Set();
+  EXPECT_EQ(client->ReadAll(),
+            ServerFrame(WebSocketOpcode::kClose, ClosePayload(4001)));
+}
+
 TEST_F(WebSocketTest, PeersThatDontAnswerACloseAreCutOff) {
   Start([](WebSocket&, const HttpRequest&) {},
         {.limits = {.close_timeout = 10ms}});
@@ -585,6 +618,28 @@ TEST_F(WebSocketTest, PlainRequestsMayComeBefore) {
   EXPECT_THAT(Refusal(Upgrade("", "/page")), StartsWith("HTTP/1.1 200 "));
 }
 
+// An upgrade that comes to nothing doesn't keep the connection.
+TEST_F(WebSocketTest, ExceptionsBeforeTheSwitchEndTheConnection) {
+  fiber::Event prepared;
+  server().AddHttpHandler(
+      "/throws", NewHttpGetHandler([&](auto&, auto*, auto* context) {
+        const auto link = context->body->upgrade()->Prepare();
+        ASSERT_TRUE(link);
+        const auto before_ns = link->connection->last_received_ns();
+        prepared.Set();
+        while (link->connection->last_received_ns() == before_ns) {
+          this_fiber::Yield();
+        }
+        throw std::runtime_error("a test throws");
+      }));
+  Start(Echo);
+  testing::RawClient client(endpoint());
+  client.Send(Upgrade("", "/throws"));
+  prepared.Wait();
+  client.Send(ClientFrame(WebSocketOpcode::kText, "too early"));
+  EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 500 "));
+}
+
 TEST_F(WebSocketTest, IsCounted) {
   const auto before = WebSocketCounters::Of(/*client=*/true);
   Start(Echo);
@@ -624,6 +679,29 @@ TEST_F(WebSocketTest, ClientsSayWhatFails) {
             ERROR_NO_WEBSOCKET);
   EXPECT_EQ(client.OpenWebSocket("ws://127.0.0.1:1").error().code(),
             ERROR_FAIL_TO_CONNECT_SERVER);
+}
+
+// Its connection isn't kept by nobody.
+TEST_F(WebSocketTest, SocketsThatAnInterceptorHidesGoAway) {
+  class Hide : public HttpClientInterceptor {
+   public:
+    Expected<HttpResponse> Intercept(const std::string&, HttpRequest*,
+                                     const HttpClientNext& next) override {
+      EXPECT_TRUE(next());
+      return HttpResponse();
+    }
+  };
+  fiber::Event over;
+  Start([&](WebSocket& socket, const HttpRequest&) {
+    EXPECT_FALSE(socket.Read());
+    EXPECT_EQ(socket.close_code(), 1001);
+    over.Set();
+  });
+  const InstalledExtension extension(
+      {.http_client_interceptor = std::make_shared<Hide>()});
+  HttpClient client;
+  EXPECT_EQ(client.OpenWebSocket(Url()).error().code(), ERROR_NO_WEBSOCKET);
+  over.Wait();
 }
 
 TEST_F(WebSocketTest, ClientsReadWithALimit) {
