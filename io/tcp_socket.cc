@@ -28,7 +28,7 @@ constexpr std::size_t kMostPieces = 64;
 // doesn't tell when there is room.
 constexpr std::chrono::milliseconds kBacklogPause{2};
 
-Status Bind(int fd, const Endpoint& local) {
+Status BindLocal(int fd, const Endpoint& local) {
   // The port may still be that of an ended connection, for a minute.
   SetReuseAddress(fd);
   // connect(2) chooses a port then, which has to be free for that peer only.
@@ -58,7 +58,7 @@ Expected<UniqueFd, Status> Open(const Endpoint& peer,
                  std::max(options.keep_alive / 6, std::chrono::seconds(1)));
   }
   if (options.local.empty()) return fd;
-  Status status = Bind(fd->get(), options.local);
+  Status status = BindLocal(fd->get(), options.local);
   if (!status.ok()) return status;
   return fd;
 }

@@ -19,10 +19,10 @@ constexpr std::size_t kMaxRedisRead = 1 << 20;
 
 // A host that is gone is noticed by its kernel's silence, also while nothing
 // has to be sent.
-constexpr std::chrono::seconds kAskAfter{5};
-constexpr std::chrono::seconds kAskAgainAfter{2};
-constexpr std::int64_t kMinPeerTimeoutNs = 10'000'000'000;
-constexpr std::int64_t kMaxPeerTimeoutNs = 900'000'000'000;
+constexpr std::chrono::seconds kAskRedisAfter{5};
+constexpr std::chrono::seconds kAskRedisAgainAfter{2};
+constexpr std::int64_t kMinRedisTimeoutNs = 10'000'000'000;
+constexpr std::int64_t kMaxRedisTimeoutNs = 900'000'000'000;
 
 io::StreamConnection::Options StreamOptionsOfRedis() {
   io::StreamConnection::Options options;
@@ -242,11 +242,11 @@ void RedisConnection::OnConnected() {
 
 void RedisConnection::WatchForDeadHost() {
   // Neither does anything to a Unix socket.
-  io::SetKeepAlive(stream_->fd(), kAskAfter, kAskAgainAfter);
+  io::SetKeepAlive(stream_->fd(), kAskRedisAfter, kAskRedisAgainAfter);
   io::SetTcpUserTimeout(
       stream_->fd(),
       static_cast<int>(
-          std::clamp(max_silence_ns_, kMinPeerTimeoutNs, kMaxPeerTimeoutNs) /
+          std::clamp(max_silence_ns_, kMinRedisTimeoutNs, kMaxRedisTimeoutNs) /
           kNsPerMs));
 }
 
