@@ -68,7 +68,7 @@ TEST(ChannelCredentials, OneWithoutEndIsFetchedOnce) {
 }
 
 TEST(ChannelCredentials, IsRenewedAheadOfItsEnd) {
-  const auto first = Valid("Bearer 1", 2s);
+  const auto first = Valid("Bearer 1", 6s);
   std::atomic<int> fetched = 0;
   std::promise<bool> in_time;
   auto made = ChannelCredentials::Create([&]() -> Expected<Credential> {
@@ -114,7 +114,7 @@ TEST(ChannelCredentials, OneThatHasExpiredReplacesNone) {
   std::atomic<int> fetched = 0;
   auto made = ChannelCredentials::Create(
       [&]() -> Expected<Credential> {
-        if (++fetched == 1) return Valid("Bearer first", 4s);
+        if (++fetched == 1) return Valid("Bearer first", 6s);
         if (fetched == 2) return Valid("Bearer late", -1s);
         return Credential{.value = "Bearer third"};
       },

@@ -34,6 +34,7 @@ using namespace std::literals;
 FLARE_OVERRIDE_FLAG(logtostderr, true);
 FLARE_OVERRIDE_FLAG(flare_fiber_scheduling_optimize_for, "io-heavy");
 FLARE_OVERRIDE_FLAG(flare_rpc_client_default_rpc_timeout_ms, 20000);
+FLARE_OVERRIDE_FLAG(flare_rpc_client_connect_timeout_ms, 20000);
 
 namespace example::published {
 namespace {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/connection_pool.h"
 #include "flare/rpc/http_handler.h"
@@ -277,7 +278,8 @@ TEST_F(AccessControlTest, RulesChangeWhileTheServerRuns) {
   Connect("flare");
   EXPECT_EQ(Call("bob"), STATUS_PERMISSION_DENIED);
   Write(R"({"rules": [{"who": "identity:bob", "method": "*"}]})");
-  EXPECT_EQ(Call("bob"), 0);
+  // A call goes on by the old ones if the look takes long.
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return Call("bob") == 0; }));
   EXPECT_EQ(Call("alice"), STATUS_PERMISSION_DENIED);
   // Those that can't be used change nothing.
   Write("{\"rules\": [");
@@ -285,7 +287,7 @@ TEST_F(AccessControlTest, RulesChangeWhileTheServerRuns) {
   std::filesystem::remove(file());
   EXPECT_EQ(Call("bob"), 0);
   Write(kRules);
-  EXPECT_EQ(Call("alice"), 0);
+  EXPECT_TRUE(fiber::testing::Eventually([&] { return Call("alice") == 0; }));
 }
 
 // As on a network mount whose server is gone: here the file is a pipe that
@@ -304,7 +306,7 @@ TEST_F(AccessControlTest, CallsDoNotWaitForAFileThatHangs) {
     EXPECT_EQ(Call("alice"), 0);
     EXPECT_EQ(Call("bob"), STATUS_PERMISSION_DENIED);
   }
-  EXPECT_LT(NowNs() - start_ns, 5 * kNsPerSecond);
+  EXPECT_LT(NowNs() - start_ns, 20 * kNsPerSecond);
   // Lets the read go on, which finds nothing of use.
   const io::UniqueFd writer(::open(file().c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(writer);

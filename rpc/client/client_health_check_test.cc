@@ -53,9 +53,7 @@ struct CheckedServerUnderTest {
       if (status != 200) call.controller->SetFailed("not now");
       call.Reply();
     };
-    Server::Options options;
-    options.max_request_queueing_delay = 0ns;
-    server = std::make_unique<Server>(options);
+    server = std::make_unique<Server>();
     server->AddService(&service);
     server->AddProtocols({"flare", "http", "http+pb", "http+proto3-json",
                           "baidu-std", "trpc", "grpc"});

@@ -13,6 +13,7 @@
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/channel_credentials.h"
+#include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/load_balancer.h"
 #include "flare/rpc/stream_reader.h"
 #include "flare/rpc/stream_writer.h"
@@ -38,9 +39,7 @@ struct HeldServer {
       call.controller->SetFailed(fails_with, "as the test says");
       call.done->Run();
     };
-    Server::Options options;
-    options.max_request_queueing_delay = std::chrono::nanoseconds(0);
-    server = std::make_unique<Server>(options);
+    server = std::make_unique<Server>();
     server->AddService(&service);
     server->AddProtocols(
         {"flare", "http+pb", "grpc", "baidu-std", "trpc", "bolt"});
@@ -76,6 +75,7 @@ class ClientHealthTest : public ClientTest {
     for (int i = 0; i != 16; ++i) {
       OnNewFiber([this, channel, there] {
         while (!end_) {
+          Tally& tally = late_ ? after_ : before_;
           RpcClientController controller;
           controller.SetTimeout(seconds(1));
           TestRequest request;
@@ -83,7 +83,6 @@ class ClientHealthTest : public ClientTest {
           request.set_body("ping");
           channel->CallMethod(MethodNamed("Call"), &controller, &request,
                               &response, nullptr);
-          Tally& tally = late_ ? after_ : before_;
           ++tally.calls;
           if (controller.Failed() && controller.GetRemotePeer() == there) {
             ++tally.failed_there;
@@ -122,6 +121,7 @@ class ClientHealthTest : public ClientTest {
     AwaitCalls(before_, 200);
     stopped.hold = true;
     AwaitTime(NowNs() + 2 * kNsPerSecond);
+    AwaitEjection(stopped.server->endpoint());
     late_ = true;
     AwaitTime(NowNs() + 2 * kNsPerSecond);
     AwaitCalls(after_, 2000);
@@ -137,6 +137,21 @@ class ClientHealthTest : public ClientTest {
   static void AwaitCalls(const Tally& tally, int calls) {
     EXPECT_TRUE(
         fiber::testing::Eventually([&] { return tally.calls >= calls; }));
+  }
+  // Two seconds do, unless the machine is very busy.
+  static void AwaitEjection(const Endpoint& server) {
+    const auto is_ejected = [&] {
+      std::size_t all = 0;
+      for (const ChannelState& channel : DescribeChannels(100, &all)) {
+        for (const ChannelServerState& state : channel.servers) {
+          if (state.server == server.ToString()) {
+            return state.state.starts_with("ejected");
+          }
+        }
+      }
+      return false;
+    };
+    EXPECT_TRUE(fiber::testing::Eventually(is_ejected));
   }
   static void AwaitTime(std::int64_t ns) {
     EXPECT_TRUE(fiber::testing::Eventually([&] { return NowNs() >= ns; }));
@@ -163,6 +178,7 @@ TEST_F(ClientHealthTest, OneOfTwoIsABlackHole) {
                      hole.endpoint().ToString());
   StartLoad(&channel, hole.endpoint());
   AwaitTime(NowNs() + 2 * kNsPerSecond);
+  AwaitEjection(hole.endpoint());
   late_ = true;
   AwaitTime(NowNs() + 2 * kNsPerSecond);
   AwaitCalls(after_, 2000);

@@ -29,7 +29,6 @@ class ClientRestartTest : public ClientTest,
   static Server::Options Patient() {
     Server::Options options;
     options.service_name = "test";
-    options.max_request_queueing_delay = std::chrono::nanoseconds(0);
     options.stop_linger = std::chrono::seconds(15);
     options.drain_timeout = std::chrono::seconds(30);
     return options;

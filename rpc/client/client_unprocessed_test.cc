@@ -425,7 +425,7 @@ TEST_F(ClientUnprocessedTest, CallsMayEndBehindTheSecondBegin) {
                          {.pool = ConnectionPool::Create()}));
     Streamer_SyncStub stub(&raw);
     OpenEcho echo;
-    if (!cancelled) echo.controller.SetTimeout(std::chrono::milliseconds(300));
+    if (!cancelled) echo.controller.SetTimeout(std::chrono::seconds(3));
     echo.Open(&stub);
     ASSERT_TRUE(echo.writer.Write(MakeNumber(1, kPadding)));
     const auto peer = Await(kPaddingText);

@@ -50,12 +50,16 @@ TEST_F(PeerConnectionsTest, ControllerPrefersItsConnection) {
   RawServer server;
   RpcChannel channel(server.uri());
   std::vector<TestedCall> calls(2);
-  for (TestedCall& call : calls) call.Start(&channel);
   std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<std::uint64_t> ids;
   for (TestedCall& call : calls) {
+    call.Start(&channel);
     peers.push_back(server.Accept());
-    peers.back()->Reply(peers.back()->ReadRequest()->id, "pong");
-    call.Await();
+    ids.push_back(peers.back()->ReadRequest()->id);
+  }
+  for (std::size_t i = 0; i != calls.size(); ++i) {
+    peers[i]->Reply(ids[i], "pong");
+    calls[i].Await();
   }
   for (int i = 0; i != 10; ++i) {
     const int which = i * 7 % 3 % 2;

@@ -3,12 +3,10 @@
 #include "flare/rpc/grpc/grpc_client_protocol.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -494,8 +492,20 @@ TEST_F(GrpcClientProtocolTest, AnAbandonedCallIsReset) {
   EXPECT_EQ(server->streams.size(), 2u);
 }
 
+// Time passes only when the test says so.
+class GrpcClientResetsTest : public GrpcClientProtocolTest {
+ protected:
+  GrpcClientResetsTest() { SetVirtualNow(now_); }
+  ~GrpcClientResetsTest() override { EndVirtualNow(); }
+
+  void Pass(int ms) { SetVirtualNow(now_ += ms * kNsPerMs); }
+
+ private:
+  std::int64_t now_ = NowNs();
+};
+
 // Servers end connections with more.
-TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
+TEST_F(GrpcClientResetsTest, FewAbandonedCallsAreResetInASecond) {
   constexpr std::uint64_t kCalls = 900;
   const auto with_timeout = [](OutboundRequest* request) {
     request->timeout_ms = 5000;
@@ -538,14 +548,14 @@ TEST_F(GrpcClientProtocolTest, FewAbandonedCallsAreResetInASecond) {
   Exchange();
   EXPECT_EQ(stream(kCalls)->error, Http2Error::kCancel);
   // The others follow with the next calls.
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  Pass(1100);
   ASSERT_TRUE(Send(1001, "a").ok());
   Exchange();
   EXPECT_EQ(resets(), 900);
   EXPECT_TRUE(server_ok);
 }
 
-TEST_F(GrpcClientProtocolTest, DelayedResetsNeedNoOtherCall) {
+TEST_F(GrpcClientResetsTest, DelayedResetsNeedNoOtherCall) {
   constexpr std::uint64_t kCalls = 1100;
   for (std::uint64_t id = 1; id <= kCalls; ++id) {
     ASSERT_TRUE(Send(id, "a", [](OutboundRequest* request) {
@@ -563,7 +573,7 @@ TEST_F(GrpcClientProtocolTest, DelayedResetsNeedNoOtherCall) {
   for (int seconds = 0; left() != 0; ++seconds) {
     ASSERT_LT(seconds, 4);
     EXPECT_GT(std::exchange(asked_to_send_later, 0), 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+    Pass(1050);
     protocol->SendDelayed();
     Exchange();
   }

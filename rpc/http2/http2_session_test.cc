@@ -294,6 +294,7 @@ TEST_F(Http2SessionTest, MessagesMayBringPingsAlong) {
 }
 
 TEST_F(Http2SessionTest, FloodsOfResetsEndTheSession) {
+  SetVirtualNow(NowNs());  // Within a second.
   std::vector<std::unique_ptr<TestStream>> streams;
   for (int i = 0; i != 40; ++i) {
     streams.push_back(std::make_unique<TestStream>());
@@ -311,6 +312,7 @@ TEST_F(Http2SessionTest, FloodsOfResetsEndTheSession) {
   EXPECT_FALSE(server_fine);
   EXPECT_NE(server.error().find("streams are reset"), std::string::npos);
   EXPECT_EQ(at_server.streams.size(), 21u);
+  EndVirtualNow();
 }
 
 TEST_F(Http2SessionTest, GarbageFailsTheSession) {

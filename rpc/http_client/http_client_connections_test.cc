@@ -66,7 +66,7 @@ class HttpClientConnections : public testing::ClientTest {
   }
 
   testing::RawServer server_;
-  HttpClient client_{{.max_connections_per_host = 4}};
+  HttpClient client_{{.connect_timeout = 20s, .max_connections_per_host = 4}};
 };
 
 TEST_F(HttpClientConnections, AreKept) {

@@ -30,14 +30,15 @@ TEST(HandlerException, LogsWhatItIsOnOneLineOfUtf8) {
   EXPECT_EQ(Throw("method a.B.C", "bad\xff\n\xc3\xa4"),
             "std::runtime_error: bad\xff\n\xc3\xa4");
   Throw("method a.B.D", "left out");
-  while (errors.Get().size() < 2) {
+  // A third one, if the test was stalled before "left out".
+  while (!errors.Have("the HTTP handler of")) {
     Throw("the HTTP handler of /x\xff", "bad");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(errors.Get()[0],
             "an exception left method a.B.C: std::runtime_error: "
             "bad?\\x0a\xc3\xa4");
-  EXPECT_THAT(errors.Get()[1],
+  EXPECT_THAT(errors.Get().back(),
               ::testing::MatchesRegex(
                   "an exception left the HTTP handler of /x\\?: "
                   "std::runtime_error: bad \\(and [0-9]+ others?\\)"));

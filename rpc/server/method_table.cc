@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -179,7 +180,10 @@ void MethodTable::SetUpCounters() {
 
 void MethodTable::SampleCounters() const {
   const std::int64_t now_ns = NowNs();
-  for (const auto& [name, method] : methods_) method->counters.Sample(now_ns);
+  try {
+    for (const auto& [name, method] : methods_) method->counters.Sample(now_ns);
+  } catch (const std::bad_alloc&) {  // The next sample is of this time, too.
+  }
 }
 
 std::vector<ServerMethodStatistics> MethodTable::statistics() const {

@@ -1,6 +1,7 @@
 #include "flare/rpc/server/recent_calls.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "flare/base/clock.h"
 
@@ -50,6 +51,27 @@ class RecentCalls::Window {
   std::array<std::uint64_t, kBuckets> latencies_{};
 };
 
+RecentCalls::Counts RecentCalls::CountsOf(
+    const ConcurrentHistogram& latencies_ns) {
+  Counts counts{};
+  latencies_ns.ForEachCount([&](std::size_t bucket, std::uint64_t count) {
+    counts[bucket >> kCoarser] += count;
+  });
+  return counts;
+}
+
+RecentCalls::Latencies RecentCalls::Since(const Counts& before,
+                                          const Counts& now) {
+  Latencies latencies;
+  for (std::size_t i = 0; i != kBuckets; ++i) {
+    if (now[i] == before[i]) continue;
+    latencies.emplace_back(static_cast<std::uint16_t>(i),
+                           static_cast<std::uint32_t>(now[i] - before[i]));
+  }
+  latencies.shrink_to_fit();
+  return latencies;
+}
+
 void RecentCalls::Sample(std::int64_t now_ns, const Totals& totals,
                          const ConcurrentHistogram& latencies_ns) {
   const ScopedLock guard(lock_);
@@ -59,27 +81,17 @@ void RecentCalls::Sample(std::int64_t now_ns, const Totals& totals,
   const bool called = totals.ended != last_.ended;
   if (called && samples_ == nullptr) samples_ = std::make_unique<Samples>();
   if (samples_ != nullptr) {
+    // Allocations come first: an exception leaves all as it was.
+    const Counts now = called ? CountsOf(latencies_ns) : samples_->before;
+    Latencies latencies = Since(samples_->before, now);
+    samples_->before = now;
     Taken& sample = samples_->ring[samples_->count++ % kSamples];
     sample.begin_ns = last_ns_;
     sample.end_ns = now_ns;
     // A count that is read while it changes may lag behind the other.
     sample.calls = {totals.ended - last_.ended,
                     totals.failed - std::min(totals.failed, last_.failed)};
-    sample.latencies.clear();
-    if (called) {
-      std::array<std::uint64_t, kBuckets> now{};
-      latencies_ns.ForEachCount([&](std::size_t bucket, std::uint64_t count) {
-        now[bucket >> kCoarser] += count;
-      });
-      for (std::size_t i = 0; i != kBuckets; ++i) {
-        if (now[i] == samples_->before[i]) continue;
-        sample.latencies.emplace_back(
-            static_cast<std::uint16_t>(i),
-            static_cast<std::uint32_t>(now[i] - samples_->before[i]));
-      }
-      samples_->before = now;
-    }
-    sample.latencies.shrink_to_fit();
+    sample.latencies = std::move(latencies);
   }
   last_ns_ = now_ns;
   last_ = totals;

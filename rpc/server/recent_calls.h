@@ -38,7 +38,8 @@ class RecentCalls {
   static constexpr std::size_t kSamples = 60;
 
   // The first sample only says when counting began. One that isn't later than
-  // the one before is left out.
+  // the one before is left out. Throws std::bad_alloc, and takes none, without
+  // memory; the next one is of all calls since the last.
   void Sample(std::int64_t now_ns, const Totals& totals,
               const ConcurrentHistogram& latencies_ns) FLARE_EXCLUDES(lock_);
 
@@ -52,19 +53,25 @@ class RecentCalls {
   static constexpr int kCoarser = 3;
   static constexpr std::size_t kBuckets = HistogramBuckets::kCount >> kCoarser;
 
+  // Buckets, and the latencies in each of them.
+  using Latencies = std::vector<std::pair<std::uint16_t, std::uint32_t>>;
+  using Counts = std::array<std::uint64_t, kBuckets>;
+
   struct Taken {
     std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
     Totals calls;  // In that time.
-    // Buckets, and the latencies in each of them.
-    std::vector<std::pair<std::uint16_t, std::uint32_t>> latencies;
+    Latencies latencies;
   };
   struct Samples {
     std::array<Taken, kSamples> ring;
     std::size_t count = 0;  // All that were taken; the newest is before it.
-    std::array<std::uint64_t, kBuckets> before{};  // Latencies so far.
+    Counts before{};        // Latencies so far.
   };
   class Window;
+
+  static Counts CountsOf(const ConcurrentHistogram& latencies_ns);
+  static Latencies Since(const Counts& before, const Counts& now);
 
   mutable ThreadMutex lock_;
   std::int64_t began_ns_ FLARE_GUARDED_BY(lock_) = 0;  // 0: no sample yet.

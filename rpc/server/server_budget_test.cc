@@ -162,7 +162,9 @@ TEST_F(ServerBudgetTest, ConnectionWhoseRepliesAreTooManyIsClosed) {
   WaitUntilNothingIsHeld();
   // Those of the closed connection may not have got past `go`.
   WaitUntil([&] { return server().statistics().calls_running == 0; });
-  EXPECT_LT(most(), kBudget * 2);
+  // They would hold 200 MiB. On a busy machine others go on for a moment before
+  // it is closed.
+  EXPECT_LT(most(), kBudget * 5);
 }
 
 TEST_F(ServerBudgetTest, UnreadEchoesStayWithinTheBudget) {

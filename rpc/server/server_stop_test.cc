@@ -1,4 +1,6 @@
 // The promise of a graceful stop: a call that was received is answered.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -66,6 +68,9 @@ TEST_F(ServerStopTest, JoinStopsWhatNobodyHasStopped) {
   StartServer();
   RawClient client(endpoint());
   client.Call(1, kCall, MakeRequest(""));
+  // Connections that the server's kernel doesn't know yet would be refused.
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return server().statistics().connections_accepted == 1; }));
   server().Join();
   EXPECT_TRUE(client.ReadReply());
   EXPECT_TRUE(client.AtEnd());
@@ -116,6 +121,12 @@ class OneWorkerStopTest : public ServerTest {
   int workers() const override { return 1; }
 };
 
+// Has the peer's kernel all that was sent?
+bool IsAcknowledged(int fd) {
+  int unsent = -1;
+  return ::ioctl(fd, SIOCOUTQ, &unsent) == 0 && unsent == 0;
+}
+
 TEST_F(OneWorkerStopTest, WhatWaitsInTheKernelIsAnswered) {
   std::atomic<bool> sent{false};
   fiber::Event runs;
@@ -136,6 +147,10 @@ TEST_F(OneWorkerStopTest, WhatWaitsInTheKernelIsAnswered) {
   second.Call(2, kOther, MakeRequest("second"));
   RawClient third(endpoint());
   third.Call(3, kOther, MakeRequest("third"));
+  for (const RawClient* client : {&second, &third}) {
+    ASSERT_TRUE(fiber::testing::Eventually(
+        [client] { return IsAcknowledged(client->fd()); }));
+  }
   std::thread stopper([&] { server().Stop(); });
   sent = true;
   stopper.join();
@@ -488,6 +503,8 @@ TEST_F(ServerStopTest, ANewConnectionsFirstRequestIsAnswered) {
   StartServer();
   RawClient over_flare(endpoint());
   RawClient over_http(endpoint(), "http+pb");
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return server().statistics().connections_accepted == 2; }));
   server().Stop();
   for (RawClient* client : {&over_flare, &over_http}) {
     client->Call(1, kCall, MakeRequest("first"));

@@ -1,5 +1,7 @@
 // Servers and channels in a runtime that fiber::StartRuntime() has started, not
 // flare::Start().
+#include <gflags/gflags.h>
+
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -8,6 +10,7 @@
 #include "flare/fiber/scheduler/poller.h"
 #include "flare/io/epoll_poller.h"
 #include "flare/rpc/connection_pool.h"
+#include "flare/rpc/start/flags.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -16,8 +19,19 @@
 namespace flare::rpc::testing {
 namespace {
 
+class PlainRuntimeTest : public ::testing::Test {
+ protected:
+  PlainRuntimeTest() {  // However busy the machine is.
+    FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
+    FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
+  }
+
+ private:
+  gflags::FlagSaver flags_;
+};
+
 // Without a word about pollers, and again after it has ended.
-TEST(PlainRuntimeTest, ServesAndCalls) {
+TEST_F(PlainRuntimeTest, ServesAndCalls) {
   for (int run = 0; run < 2; ++run) {
     fiber::RuntimeOptions options;
     options.concurrency = 2;
@@ -47,7 +61,7 @@ TEST(PlainRuntimeTest, ServesAndCalls) {
 }
 
 // Steps that such a program is likely to leave out cost it a line in the log.
-TEST(PlainRuntimeTest, EndsWithOpenConnections) {
+TEST_F(PlainRuntimeTest, EndsWithOpenConnections) {
   RawServer server;
   fiber::RuntimeOptions options;
   options.concurrency = 2;

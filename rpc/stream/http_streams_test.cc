@@ -115,7 +115,7 @@ TEST_P(HttpStreamsTest, TheDeadlineEndsBothSides) {
   };
   OnFiber([&] {
     // Long enough for the method to begin on a busy machine.
-    controller_.SetTimeout(std::chrono::milliseconds(500));
+    controller_.SetTimeout(std::chrono::seconds(2));
     auto reader = stub_.Count(MakeNumber(1), &controller_);
     while (reader.Read()) continue;
     EXPECT_NE(reader.error(), StreamError::EndOfStream);

@@ -400,6 +400,7 @@ class StoppedHttp2Test : public WebHttp2Test {
   Server::Options server_options() override {
     Server::Options options = WebHttp2Test::server_options();
     options.drain_timeout = drain_timeout_;
+    options.stop_linger = stop_linger_;
     return options;
   }
 
@@ -413,7 +414,9 @@ class StoppedHttp2Test : public WebHttp2Test {
     client_->Await([this] { return client_->has_goaway(); });
   }
 
-  std::chrono::milliseconds drain_timeout_{10'000};
+  // Time for its rest, on a busy machine, too.
+  std::chrono::milliseconds stop_linger_{15'000};
+  std::chrono::milliseconds drain_timeout_{30'000};
   Http2ClientStream* stream_ = nullptr;
 };
 
@@ -429,7 +432,10 @@ TEST_F(StoppedHttp2Test, ARequestThatHasBegunIsServed) {
 
 class SoonStoppedHttp2Test : public StoppedHttp2Test {
  protected:
-  SoonStoppedHttp2Test() { drain_timeout_ = std::chrono::milliseconds(400); }
+  SoonStoppedHttp2Test() {
+    stop_linger_ = std::chrono::milliseconds(200);
+    drain_timeout_ = std::chrono::milliseconds(400);
+  }
 };
 
 // Its rest doesn't come in time.

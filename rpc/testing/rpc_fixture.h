@@ -14,15 +14,22 @@
 #include "flare/rpc/start/flags.h"
 #include "gtest/gtest.h"
 
+DECLARE_int32(flare_rpc_server_max_request_queueing_delay);
+
 namespace flare::rpc::testing {
 
 class RpcTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    // Calls to which a test gives no time of their own, and connections, are
-    // not to end by it, however busy the machine is.
+  // However busy the machine is, calls to which a test gives no time of their
+  // own, and connections, don't end by it; nor are calls refused because they
+  // have waited.
+  RpcTest() {
     FLAGS_flare_rpc_client_default_rpc_timeout_ms = 20'000;
     FLAGS_flare_rpc_client_connect_timeout_ms = 20'000;
+    FLAGS_flare_rpc_server_max_request_queueing_delay = 0;
+  }
+
+  void SetUp() override {
     fiber::RuntimeOptions options;
     options.concurrency = workers();
     options.group_size = group_size();

@@ -102,8 +102,6 @@ class ServerTest : public RpcTest {
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(RpcTest::SetUp());
     server_options_.service_name = "test";
-    // No call is refused because the machine is busy.
-    server_options_.max_request_queueing_delay = std::chrono::nanoseconds(0);
   }
 
   void TearDown() override {

@@ -44,7 +44,6 @@ class ServersTest : public ClientTest {
       services_.push_back(std::make_unique<FlexibleService>());
       Server::Options options;
       options.service_name = "test";
-      options.max_request_queueing_delay = std::chrono::nanoseconds(0);
       auto server = std::make_unique<Server>(options);
       server->AddService(services_.back().get());
       server->AddProtocol(protocol);

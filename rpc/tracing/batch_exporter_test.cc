@@ -64,6 +64,8 @@ class BatchExporterTest : public ::testing::Test {
     fiber::TerminateRuntime();
   }
 
+  static constexpr milliseconds kTimeout{500};
+
   void Start(std::size_t max_queue, std::size_t max_batch,
              std::chrono::nanoseconds interval = hours(1)) {
     batches_ = std::make_unique<BatchExporter>(
@@ -71,7 +73,7 @@ class BatchExporterTest : public ::testing::Test {
                                .max_queue = max_queue,
                                .max_batch = max_batch,
                                .interval = interval,
-                               .timeout = milliseconds(500)});
+                               .timeout = kTimeout});
   }
   void Add(int n) {
     for (int i = 0; i != n; ++i) {
@@ -158,10 +160,13 @@ TEST_F(BatchExporterTest, LastBatchesShareADeadline) {
     this_fiber::SleepUntil(deadline);
     return Status(4711, "too slow");
   };
+  const TimePoint began = std::chrono::steady_clock::now();
   Add(100);
+  const auto waited = std::chrono::steady_clock::now() - began;
   batches_->Close();  // While the first one takes its time.
   EXPECT_EQ(batches_->statistics().failed, 100u);
-  EXPECT_LE(deadlines.size(), 3u);
+  // Those that ended before had their own.
+  EXPECT_LE(deadlines.size(), 3u + static_cast<std::size_t>(waited / kTimeout));
 }
 
 // Each span is exported or dropped, whatever comes together.
