@@ -37,7 +37,7 @@ constexpr std::size_t kInFlight = 64;
 constexpr std::size_t kSize = 64;
 constexpr std::size_t kRoom = 2048;  // For each that comes.
 
-// Bare sockets, and what comes or goes by one system call.
+// Bare sockets, with the datagrams of one system call.
 class BareBatch {
  public:
   BareBatch() {

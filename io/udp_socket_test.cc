@@ -419,7 +419,7 @@ TEST_P(UdpSocketTest, StressFibersShareASocket) {
       UdpSocket client = MustConnect(address);
       for (int round = 0; round != kRounds; ++round) {
         const std::string question = std::to_string(i * 1000 + round);
-        // Two in flight: one edge may stand for both.
+        // Two in flight: one edge may announce both.
         for (int copy = 0; copy != 2; ++copy) {
           if (Status sent = client.Send(question); !sent.ok()) return sent;
         }
