@@ -624,6 +624,13 @@ bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
   return !closing_ && SaturatingAdd(NoteTaken(), span_ns) > NowNs();
 }
 
+bool StreamConnection::PeerHasAllOutput() {
+  ScopedLock guard(lifecycle_lock_);
+  if (closing_) return false;
+  NoteTaken();
+  return !HasUntakenOutput();
+}
+
 // Must not touch anything after having let the lock go, if it returns true: the
 // connection may be gone [SC6].
 bool StreamConnection::ProlongLinger() {

@@ -244,6 +244,10 @@ class StreamConnection final : public StreamSocket,
   // last call. Any thread; one system call.
   bool PeerTakesOutput(std::int64_t span_ns);
 
+  // The peer has taken all output, as far as the kernel says. Any thread; one
+  // system call.
+  bool PeerHasAllOutput();
+
   // When bytes were last received or sent (at first: creation), in NowNs()
   // time. Any thread.
   std::int64_t last_activity_ns() const noexcept {

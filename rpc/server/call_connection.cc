@@ -7,7 +7,8 @@
 //
 // [CN1] Calls are added by the reader only, under kReading. (Callbacks of the
 //       stream come one at a time and SocketClosed() in the last one, so kOpen
-//       is set, too.)
+//       is set, too.) One that turns into a streaming call is counted as that
+//       before it isn't counted as the other, so there is always one of them.
 // [CN2] kReading is cleared once: by the reader at the end of the input, after
 //       bad input, or by SocketClosed().
 // [CN3] When kReading is gone, kOpen is set and there is no call of either

@@ -129,6 +129,14 @@ class CallConnection : public ServedConnection, protected ReplySink {
   WatchedCalls& watched_calls() { return watched_calls_; }
   const WatchedCalls& watched_calls() const { return watched_calls_; }
 
+  // A running call lasts, and may wait for input: it doesn't keep others from
+  // being read any more. CallFinished() is told so.
+  void TurnIntoStream() {
+    // relaxed: the call itself keeps the connection meanwhile.
+    holds_.fetch_add(kStream, std::memory_order_relaxed);
+    WorkFinished<kCall>();
+  }
+
   // One call is answered and over. The last use of the connection by it.
   void CallFinished(bool is_stream) {
     if (is_stream) [[unlikely]]

@@ -1,5 +1,7 @@
 #include "flare/rpc/server/own_call.h"
 
+#include <utility>
+
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/server/handler_exception.h"
@@ -72,7 +74,9 @@ void OwnCall::WaitForRoom() {
 
 bool OwnCall::EnterStream(std::string_view* why) {
   StopMetering();
-  return admission_->EnterStream(request_.connection, why);
+  if (!admission_->EnterStream(request_.connection, why)) return false;
+  if (!std::exchange(is_stream_, true)) request_.connection->TurnIntoStream();
+  return true;
 }
 
 void OwnCall::LeaveLimits() {

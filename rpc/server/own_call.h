@@ -58,6 +58,8 @@ class OwnCall final : public OwnRequestHost {
   void WaitForRoom() override;
 
   bool EnterStream(std::string_view* why) override;
+  // It has entered: its connection counts it as a streaming call.
+  bool is_stream() const { return is_stream_; }
   void LeaveStream() override { admission_->LeaveStream(request_.connection); }
   io::StreamConnection* connection() override {
     return request_.connection->output();
@@ -78,6 +80,7 @@ class OwnCall final : public OwnRequestHost {
   CallAdmission* const admission_;
   CallContext* const context_;
   fiber::ExecutionContext::Owner* const owner_;
+  bool is_stream_ = false;
 };
 
 }  // namespace flare::rpc

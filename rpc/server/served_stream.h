@@ -29,6 +29,8 @@ class ServedStream {
 
   // A new call. `expected`: its request is a stream.
   void Prepare(bool expected) { expected_ = counted_ = expected; }
+  // It has turned into one that its connection counts as a streaming call.
+  void NoteCounted() { counted_ = true; }
   // The call is a streaming one; its stream may not be there yet.
   bool expected() const { return expected_; }
   // Its connection counts it as such a one.

@@ -641,6 +641,8 @@ void ServerCall::ServeOwn() {
   admission_.NoteBegun();  // It came parsed.
   OwnCall call = MakeOwnCall();
   request_->own->Serve(&call);
+  if (call.is_stream()) [[unlikely]]
+    stream_.NoteCounted();
   completion_.ClaimByTask();
   Finish();
 }

@@ -39,6 +39,9 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // About the memory of a message beside its bytes.
 constexpr std::size_t kPerMessage = 128;
 
+// An unread message of up to this size has memory of its own.
+constexpr std::size_t kMaxCopied = std::size_t{1} << 10;
+
 // Memory is counted in units of this.
 constexpr std::size_t kUnreadStep = std::size_t{4} << 10;
 
@@ -127,6 +130,10 @@ bool WebSocketSession::Deliver(WebSocketMessage message) {
   ScopedLock guard(lock_);
   partial_bytes_ = 0;
   if (discarding_ || input_over_) return true;
+  // One that stays doesn't keep a block for a few bytes.
+  if (!unread_.empty() && message.data.size() <= kMaxCopied) {
+    message.data = MakeForeignBuffer(FlattenSlow(message.data));
+  }
   unread_bytes_ += message.data.size() + kPerMessage;
   unread_.push_back(std::move(message));
   CountHeld();
@@ -392,23 +399,18 @@ void WebSocketSession::Finish(int code) {
     DropUnread();
     SendClose(code, "");
   }
-  const std::int64_t until_ns = SaturatingAdd(
-      NowNs(), std::max<std::int64_t>(ToNs(options_.limits.close_timeout), 0));
-  for (bool waited = false;;) {
+  // At the latest the close frame's timer ends that.
+  for (;;) {
     fiber::Event event;
     {
       ScopedLock guard(lock_);
-      if (input_over_ || waited) {
-        partial_bytes_ = 0;
-        CountHeld();
+      if (input_over_) {
         output_ = nullptr;  // [WS2]
         break;
       }
       finisher_ = &event;
     }
-    waited = !event.WaitUntil(until_ns);
-    ScopedLock guard(lock_);
-    finisher_ = nullptr;  // [WS3]
+    event.Wait();
   }
   StopTimers();
 }
@@ -490,6 +492,11 @@ WebSocketSession::Due WebSocketSession::NextDue(std::int64_t now_ns) const {
 }
 
 void WebSocketSession::OnTimer() {
+  // One that takes our messages, if slowly, is there, whether or not it says
+  // anything.
+  const bool takes =
+      connection_->PeerTakesOutput(ToNs(options_.limits.idle_timeout)) &&
+      !connection_->PeerHasAllOutput();
   fiber::TimerId mine = 0;
   bool give_up = false;
   {
@@ -497,7 +504,11 @@ void WebSocketSession::OnTimer() {
     if (timers_over_ || input_over_) return;
     mine = std::exchange(timer_, 0);  // [WS5]
     const std::int64_t now_ns = NowNs();
-    const Due due = NextDue(now_ns);
+    Due due = NextDue(now_ns);
+    if (takes && due.at_ns <= now_ns && !due.ping) {
+      heard_ns_ = now_ns;
+      due = NextDue(now_ns);
+    }
     give_up = due.at_ns <= now_ns && !due.ping;
     if (due.at_ns <= now_ns && due.ping) {
       pinged_ns_ = now_ns;
@@ -529,18 +540,37 @@ void WebSocketSession::SetTimer(std::int64_t at_ns) {
       [self = RefPtr<WebSocketSession>(ref_ptr, this)] { self->OnTimer(); });
 }
 
-void WebSocketSession::SetCloseTimer() {
+// The peer has close_timeout to answer, which begins when it has got the close
+// frame. Until then it must take something within each.
+void WebSocketSession::OnCloseTimer(bool had_output) {
+  if (closed()) return AnswerClose(/*all_read=*/false);
+  const bool has_output = !connection_->PeerHasAllOutput();
+  if (has_output
+          ? connection_->PeerTakesOutput(ToNs(options_.limits.close_timeout))
+          : had_output) {
+    fiber::TimerId mine = 0;
+    try {
+      ScopedLock guard(lock_);
+      mine = std::exchange(close_timer_, 0);  // [WS5]
+      SetCloseTimer(has_output);
+    } catch (const std::bad_alloc&) {
+      connection_->Close(flare::Status(ENOMEM));  // [WS6]
+    }
+    if (mine != 0) fiber::KillTimer(mine);
+    return;
+  }
+  connection_->Close(flare::Status::Lenient(
+      ETIMEDOUT, "the peer doesn't answer a close frame (close_timeout)"));
+}
+
+void WebSocketSession::SetCloseTimer(bool has_output) {
   if (timers_over_ || close_timer_ != 0) return;
   const std::int64_t patience_ns =
       std::max(ToNs(options_.limits.close_timeout), kLeastDelayNs);
-  close_timer_ = fiber::SetTimer(
-      ToTimePoint(SaturatingAdd(NowNs(), patience_ns)),
-      [self = RefPtr<WebSocketSession>(ref_ptr, this)] {
-        if (self->closed()) return self->AnswerClose(/*all_read=*/false);
-        self->connection_->Close(flare::Status::Lenient(
-            ETIMEDOUT,
-            "the peer doesn't answer a close frame (close_timeout)"));
-      });
+  close_timer_ =
+      fiber::SetTimer(ToTimePoint(SaturatingAdd(NowNs(), patience_ns)),
+                      [self = RefPtr<WebSocketSession>(ref_ptr, this),
+                       has_output] { self->OnCloseTimer(has_output); });
 }
 
 void WebSocketSession::StopTimers() {

@@ -126,7 +126,8 @@ class WebSocketSession final : public HttpTunnelReceiver {
   // Time.
   void OnTimer();
   void SetTimer(std::int64_t at_ns) FLARE_REQUIRES(lock_);
-  void SetCloseTimer() FLARE_REQUIRES(lock_);
+  void OnCloseTimer(bool had_output);
+  void SetCloseTimer(bool has_output = false) FLARE_REQUIRES(lock_);
   void StopTimers();
   struct Due {
     std::int64_t at_ns;

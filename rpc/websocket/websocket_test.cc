@@ -1,8 +1,10 @@
 // WebSockets of a server and of a client of this library, and of raw bytes.
 #include "flare/rpc/websocket.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -92,12 +95,23 @@ class WebSocketTest : public testing::ServerTest {
   }
 
   // A raw client behind its handshake.
-  std::unique_ptr<testing::RawClient> Open() {
+  std::unique_ptr<testing::RawClient> Open(const std::string& path = "/ws") {
     auto client = std::make_unique<testing::RawClient>(endpoint());
-    client->Send(Upgrade());
+    client->Send(Upgrade("", path));
     EXPECT_THAT(client->ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 101 "));
     return client;
   }
+
+  // Stops the server when it ends: to be declared behind what the server's
+  // handlers refer to.
+  class StopAtEnd {
+   public:
+    explicit StopAtEnd(WebSocketTest* test) : test_(test) {}
+    ~StopAtEnd() { test_->StopServer(); }
+
+   private:
+    WebSocketTest* const test_;
+  };
 
   // The whole answer to a request that is refused: the connection ends.
   std::string Refusal(const std::string& request) {
@@ -181,6 +195,7 @@ TEST_F(WebSocketTest, ChoosesASubprotocol) {
         EXPECT_TRUE(socket.WriteText(seen).ok());
       },
       {.subprotocols = {"b", "c"}});
+  const StopAtEnd stop(this);
   HttpClient client;
   auto socket = client.OpenWebSocket(Url(), {.subprotocols = {"a", "c", "b"}});
   ASSERT_TRUE(socket) << socket.error().ToString();
@@ -279,6 +294,7 @@ TEST_F(WebSocketTest, TextMustBeUtf8BothWays) {
 TEST_F(WebSocketTest, PingsAreAnsweredThoughNobodyReads) {
   fiber::Event go;
   Start([&](WebSocket&, const HttpRequest&) { go.Wait(); });
+  const StopAtEnd stop(this);
   const auto client = Open();
   client->Send(ClientFrame(WebSocketOpcode::kPing, "are you there?"));
   const std::string pong =
@@ -307,6 +323,7 @@ TEST_F(WebSocketTest, SeveralFibersMayWrite) {
         for (Fiber& writer : writers) writer.join();
       },
       {.limits = {.max_unsent = 4000}});
+  const StopAtEnd stop(this);
   HttpClient client;
   auto socket = client.OpenWebSocket(Url());
   ASSERT_TRUE(socket);
@@ -336,6 +353,7 @@ TEST_F(WebSocketTest, UnreadMessagesHoldThePeer) {
         EXPECT_EQ(socket.close_code(), 1000);
       },
       {.limits = {.max_unread = 30'000, .max_unsent = 30'000}});
+  const StopAtEnd stop(this);
   HttpClient client;
   auto socket = client.OpenWebSocket(
       Url(), {.limits = {.max_unread = 30'000, .max_unsent = 30'000}});
@@ -399,6 +417,22 @@ TEST_F(WebSocketTest, CountAsStreamsUnderTheLimits) {
   EXPECT_TRUE(socket->Close().ok());
 }
 
+// A socket isn't one of the calls that keep the connection from being read.
+TEST_F(WebSocketTest, OneCallForEachConnectionIsEnough) {
+  server_options().max_concurrent_requests_per_connection = 1;
+  Start(Echo);
+  HttpClient client;
+  auto socket = client.OpenWebSocket(Url());
+  ASSERT_TRUE(socket) << socket.error().ToString();
+  for (int i = 0; i != 3; ++i) {
+    ASSERT_TRUE(socket->WriteText("hello").ok());
+    EXPECT_EQ(TextOf(socket->Read()), "text:hello");
+  }
+  EXPECT_TRUE(socket->Close().ok());
+  EXPECT_FALSE(socket->Read());
+  EXPECT_EQ(socket->close_code(), 1000);
+}
+
 TEST_F(WebSocketTest, SilentPeersArePingedThenGivenUp) {
   fiber::Event over;
   Start(
@@ -409,6 +443,7 @@ TEST_F(WebSocketTest, SilentPeersArePingedThenGivenUp) {
         over.Set();
       },
       {.limits = {.ping_interval = 20ms, .idle_timeout = 200ms}});
+  const StopAtEnd stop(this);
   const auto client = Open();
   const std::string ping = ServerFrame(WebSocketOpcode::kPing, "");
   EXPECT_EQ(client->ReadExactly(ping.size()), ping);
@@ -462,6 +497,7 @@ TEST_F(WebSocketTest, MessagesBeforeTheEndCanBeRead) {
     EXPECT_EQ(socket.close_code(), 1006);
     over.Set();
   });
+  const StopAtEnd stop(this);
   {
     const auto client = Open();
     client->Send(ClientFrame(WebSocketOpcode::kText, "a") +
@@ -483,6 +519,7 @@ TEST_F(WebSocketTest, CloseFramesAreAnsweredThoughNobodyReads) {
         over.Set();
       },
       {.limits = {.max_unsent = 1000, .close_timeout = 10ms}});
+  const StopAtEnd stop(this);
   const auto client = Open();
   client->Send(ClientFrame(WebSocketOpcode::kClose, ClosePayload(4001)));
   const std::string close =
@@ -498,6 +535,7 @@ TEST_F(WebSocketTest, DroppedClientsGoAway) {
     EXPECT_EQ(socket.close_code(), 1001);
     over.Set();
   });
+  const StopAtEnd stop(this);
   {
     // The client itself may go first.
     auto socket = HttpClient().OpenWebSocket(Url());
@@ -516,6 +554,7 @@ TEST_F(WebSocketTest, PeersMayEndBehindTheirCloseFrame) {
     EXPECT_EQ(socket.close_code(), 4001);
     throw std::runtime_error("a test throws");
   });
+  const StopAtEnd stop(this);
   const auto client = Open();
   client->Send(ClientFrame(WebSocketOpcode::kText, "a") +
                ClientFrame(WebSocketOpcode::kClose, ClosePayload(4001)));
@@ -533,6 +572,68 @@ TEST_F(WebSocketTest, PeersThatDontAnswerACloseAreCutOff) {
             ServerFrame(WebSocketOpcode::kClose, ClosePayload(1000)));
 }
 
+// They get all of a large message, and have time for an answer then.
+TEST_F(WebSocketTest, PeersThatTakeOutputSlowlyAreWaitedFor) {
+  constexpr std::size_t kLarge = std::size_t{12} << 20;
+  constexpr std::chrono::nanoseconds kLimit = 400ms;
+  constexpr int kSteps = 50;
+  const auto handler = [](WebSocket& socket, const HttpRequest& request) {
+    EXPECT_TRUE(socket.Read());
+    EXPECT_TRUE(
+        socket.WriteBinary(CreateBufferSlow(std::string(kLarge, 'x'))).ok());
+    if (request.path() != "/echoes") return;
+    if (auto message = socket.Read()) {
+      static_cast<void>(socket.Write(*std::move(message)));
+    }
+  };
+  server().AddWebSocketHandler("/closes", handler,
+                               {.limits = {.close_timeout = kLimit}});
+  server().AddWebSocketHandler(
+      "/echoes", handler,
+      {.limits = {.ping_interval = 0s, .idle_timeout = kLimit}});
+  StartServer();
+  const std::string end =
+      ServerFrame(WebSocketOpcode::kClose, ClosePayload(1000));
+  for (const std::string path : {"/closes", "/echoes"}) {
+    // Again if this thread was kept from taking something within the limit.
+    for (bool in_time = false; !in_time;) {
+      const auto client = Open(path);
+      const int room = 64 << 10;
+      setsockopt(client->fd(), SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+      client->Send(ClientFrame(WebSocketOpcode::kText, "go"));
+      in_time = true;
+      auto last = std::chrono::steady_clock::now();
+      const auto read = [&](std::size_t n) {
+        std::string bytes(n, '\0');
+        const ssize_t got =
+            recv(client->fd(), bytes.data(), bytes.size(), MSG_WAITALL);
+        bytes.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+        const auto now = std::chrono::steady_clock::now();
+        in_time = in_time && now - std::exchange(last, now) < kLimit / 2;
+        return bytes;
+      };
+      // In twice the limit.
+      std::size_t taken = read(10).size();  // The frame's head.
+      while (taken < kLarge + 10) {
+        std::this_thread::sleep_for(2 * kLimit / kSteps);
+        const std::string bytes =
+            read(std::min(kLarge / kSteps, kLarge + 10 - taken));
+        if (bytes.empty()) break;
+        taken += bytes.size();
+      }
+      std::string echo;
+      if (path == "/echoes") {
+        echo = ServerFrame(WebSocketOpcode::kText, "still here");
+        client->TrySend(ClientFrame(WebSocketOpcode::kText, "still here"));
+      }
+      const std::string rest = read(echo.size() + end.size());
+      if (!in_time) continue;
+      ASSERT_EQ(taken, kLarge + 10) << path;
+      EXPECT_EQ(rest, echo + end) << path;
+    }
+  }
+}
+
 TEST_F(WebSocketTest, CopiesOutliveTheHandler) {
   std::optional<WebSocket> copy;
   fiber::Event over;
@@ -540,6 +641,7 @@ TEST_F(WebSocketTest, CopiesOutliveTheHandler) {
     copy.emplace(socket);
     over.Set();
   });
+  const StopAtEnd stop(this);
   HttpClient client;
   auto socket = client.OpenWebSocket(Url());
   ASSERT_TRUE(socket);
@@ -557,6 +659,7 @@ TEST_F(WebSocketTest, AStoppedServerGoesAway) {
     EXPECT_FALSE(socket.Read());
     EXPECT_TRUE(socket.closed());
   });
+  const StopAtEnd stop(this);
   HttpClient client;
   auto socket = client.OpenWebSocket(Url());
   ASSERT_TRUE(socket);
@@ -633,6 +736,7 @@ TEST_F(WebSocketTest, ExceptionsBeforeTheSwitchEndTheConnection) {
         throw std::runtime_error("a test throws");
       }));
   Start(Echo);
+  const StopAtEnd stop(this);
   testing::RawClient client(endpoint());
   client.Send(Upgrade("", "/throws"));
   prepared.Wait();
@@ -697,6 +801,7 @@ TEST_F(WebSocketTest, SocketsThatAnInterceptorHidesGoAway) {
     EXPECT_EQ(socket.close_code(), 1001);
     over.Set();
   });
+  const StopAtEnd stop(this);
   const InstalledExtension extension(
       {.http_client_interceptor = std::make_shared<Hide>()});
   HttpClient client;
