@@ -109,10 +109,10 @@ bool BackPressure::WakeAll() noexcept {
   return std::exchange(asked_, false);
 }
 
-void BackPressure::Close() noexcept {
+bool BackPressure::Close() noexcept {
   ScopedLock guard(lock_);
   closed_ = true;
-  static_cast<void>(WakeAll());  // With the same lock [BK3].
+  return WakeAll();  // With the same lock [BK3].
 }
 
 }  // namespace flare::io

@@ -72,8 +72,9 @@ class BackPressure {
     }
   }
 
-  // Wakes all waiters, for ever. Any thread.
-  void Close() noexcept;
+  // Wakes all waiters, for ever. True: also the one that had asked, which is to
+  // be told. Any thread.
+  bool Close() noexcept;
 
   std::size_t queued() const noexcept {
     // relaxed: an estimate, orders nothing.

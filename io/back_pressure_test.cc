@@ -87,7 +87,9 @@ TEST(BackPressure, TheAskerIsAnsweredOnce) {
   EXPECT_TRUE(b.AskForRoom());
   EXPECT_EQ(b.Wait(1), RoomResult::kTimedOut);
   EXPECT_TRUE(b.Release(99));
-  b.Close();
+  ASSERT_TRUE(b.Admit(100));
+  ASSERT_TRUE(b.AskForRoom());
+  EXPECT_TRUE(b.Close());
   EXPECT_FALSE(b.AskForRoom());
 }
 

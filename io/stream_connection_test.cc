@@ -236,6 +236,28 @@ TEST_P(StreamConnectionTest, ClosingWakesWaitingWriters) {
   EXPECT_EQ(connection_->WaitWritable(), RoomResult::kClosed);
 }
 
+// Output that is dropped, since the peer is gone, is no room for more: though
+// nobody has read yet that it is gone.
+TEST_P(StreamConnectionTest, WritersThatWaitAreToldOfAReset) {
+  StreamConnection::Options options;
+  options.max_output = 100'000;
+  Open(options, 2048, 2048);
+  ASSERT_TRUE(SendAll(peer_.get(), "x"));
+  handler_.WaitReceived(1);
+  connection_->PauseReading();
+  while (connection_->Write(CreateBufferSlow(Pattern(10'000))) ==
+         WriteResult::kOk) {
+  }
+  fiber::Latch woken(1);
+  fiber::Spawn([&] {
+    EXPECT_EQ(connection_->WaitWritable(), RoomResult::kClosed);
+    woken.count_down();
+  });
+  peer_.Reset();  // With unread input: a reset.
+  EXPECT_TRUE(woken.wait_for(testing::kLimit));
+  connection_->Close(Status(ECANCELED, "enough"));
+}
+
 TEST_P(StreamConnectionTest, UrgentDataIsDataToWhomWeConnect) {
   Endpoint address;
   const UniqueFd listener = testing::PlainListener(&address);

@@ -151,7 +151,7 @@ bool StreamOutput::Close() {
   RefuseWrites();
   const OutputList::Closed closed = list_.Close();  // [SC1]
   const std::size_t dropped = OutputNode::FreeAll(closed.nodes);
-  bytes_.Close();
+  static_cast<void>(bytes_.Close());  // The reader ends, too.
   ReleaseBytes(dropped);
   return closed.flusher;
 }
@@ -343,6 +343,8 @@ void StreamOutput::EndOutput(int error) {
   // relaxed: written by this role only.
   if (ended_.load(std::memory_order_relaxed) >= 0) return;
   RefuseWrites();
+  // Before bytes are dropped: that isn't room.
+  if (bytes_.Close()) owner_->OnOutputRoom();
   Drop();
   // relaxed: a timestamp on its own; the peer's time to end starts here.
   last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
