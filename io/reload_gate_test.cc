@@ -30,7 +30,7 @@ class Looker : public std::enable_shared_from_this<Looker> {
   void LookIfDue() { gate_.LookIfDue(this, &Looker::Look); }
   int looks() const { return looks_; }
 
-  std::latch* hangs = nullptr;
+  std::shared_ptr<std::latch> hangs;
 
  private:
   void Look() {
@@ -98,9 +98,9 @@ TEST_P(ReloadGateTest, CallersSeeTheLookThatTheyBegan) {
 
 // As on a network mount whose server is gone.
 TEST_P(ReloadGateTest, NobodyWaitsLongForALookThatHangs) {
-  std::latch hangs(1);
+  const auto hangs = std::make_shared<std::latch>(1);
   auto looker = std::make_shared<Looker>(1ns);
-  looker->hangs = &hangs;
+  looker->hangs = hangs;
   const std::int64_t start_ns = NowNs();
   Fiber caller([&] {
     for (int i = 0; i != 100; ++i) looker->LookIfDue();
@@ -111,7 +111,7 @@ TEST_P(ReloadGateTest, NobodyWaitsLongForALookThatHangs) {
   // Had each of them waited, it were 20 s.
   EXPECT_LT(NowNs() - start_ns, 15 * kNsPerSecond);
   EXPECT_EQ(looker->looks(), 1);
-  hangs.count_down();
+  hangs->count_down();
   EXPECT_TRUE(fiber::testing::Eventually([&] {
     looker->LookIfDue();
     return looker->looks() > 1;

@@ -320,7 +320,7 @@ TEST_F(StackShortageTest, ANeighbourRunsWhatAGroupHasNoStacksFor) {
   for (int i = 0; i < 20; ++i) {
     SpawnTo(home.load(), [&] { ran.count_down(); });
   }
-  EXPECT_TRUE(Eventually([&] { return ran.try_wait(); }));
+  EXPECT_TRUE(ran.wait_for(std::chrono::seconds(60)));
   CancelTimer(&timer);  // Its callback may still be on its way out.
 }
 

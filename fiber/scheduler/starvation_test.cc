@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -304,10 +305,11 @@ TEST_P(StarvationTest, TaskGroup) {
 
 // Timers that are always due hold up neither others nor tasks.
 TEST_P(StarvationTest, Timers) {
-  std::atomic<int> runs{0};
+  // A run may go on after the kill.
+  const auto runs = std::make_shared<std::atomic<int>>(0);
   std::vector<TimerId> busy;
   for (int i = 0; i < 4; ++i) {
-    busy.push_back(SetTimer(std::chrono::nanoseconds(1), [&] { ++runs; }));
+    busy.push_back(SetTimer(std::chrono::nanoseconds(1), [runs] { ++*runs; }));
   }
   Event fired;
   const TimerId once =

@@ -266,18 +266,20 @@ TEST_F(RpcChannelTest, BalancesAmongServers) {
 TEST_F(RpcChannelTest, RecoversOnceItsHostIsKnown) {
   FLAGS_flare_name_resolver_update_interval_seconds = 1;
   StartServer();
-  std::atomic<bool> known{false};
+  // The last look-up may outlive the test.
+  const auto known = std::make_shared<std::atomic<bool>>(false);
   SetHostLookupForTesting(
-      [&](std::string_view) -> Expected<std::vector<Endpoint>> {
-        if (!known) return flare::Status(EAGAIN, "no answer");
-        return std::vector{endpoint()};
+      [known,
+       here = endpoint()](std::string_view) -> Expected<std::vector<Endpoint>> {
+        if (!*known) return flare::Status(EAGAIN, "no answer");
+        return std::vector{here};
       });
   RpcChannel channel;
   EXPECT_FALSE(channel.Open("flare://service.test:1"));
   EXPECT_TRUE(Has(channel.status().message(), "no answer"));
   TestedCall first;
   EXPECT_EQ(first.Start(&channel)->Await(), STATUS_NO_PEER);
-  known = true;
+  *known = true;
   const std::int64_t deadline = NowNs() + 20'000'000'000;
   bool arrived = false;
   while (!arrived && NowNs() < deadline) {
@@ -309,15 +311,17 @@ TEST_F(RpcChannelTest, FollowsTheNameResolver) {
   FLAGS_flare_name_resolver_update_interval_seconds = 1;
   StartServer();
   DeadAddress nowhere;
-  std::atomic<bool> moved{false};
+  // The last look-up may outlive the test.
+  const auto moved = std::make_shared<std::atomic<bool>>(false);
   SetHostLookupForTesting(
-      [&](std::string_view) -> Expected<std::vector<Endpoint>> {
-        return std::vector{moved ? endpoint() : nowhere.endpoint()};
+      [moved, here = endpoint(), gone = nowhere.endpoint()](
+          std::string_view) -> Expected<std::vector<Endpoint>> {
+        return std::vector{*moved ? here : gone};
       });
   RpcChannel channel("flare://service.test:1");
   TestedCall first;
   EXPECT_EQ(first.Start(&channel)->Await(), STATUS_FAIL_TO_CONNECT);
-  moved = true;
+  *moved = true;
   const std::int64_t deadline = NowNs() + 20'000'000'000;
   bool arrived = false;
   while (!arrived && NowNs() < deadline) {

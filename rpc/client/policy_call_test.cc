@@ -1,6 +1,7 @@
 // Calls that are repeated by a policy.
 #include "flare/rpc/client/policy_call.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -218,11 +219,12 @@ TEST_F(PolicyCallTest, LostCallsAreRepeatedIfTheyMayRunTwice) {
 // One of two servers doesn't answer once, which isn't held against it.
 TEST_F(PolicyCallTest, AnAttemptMayTakeTooLong) {
   StartServers(2);
-  std::atomic<int> answers[2] = {};
+  // An attempt that was given up may outlive the test.
+  const auto answers = std::make_shared<std::array<std::atomic<int>, 2>>();
   for (int i = 0; i != 2; ++i) {
-    service(i).on_call = [&, i, silent = Silent()](TestCall call) {
+    service(i).on_call = [this, answers, i, silent = Silent()](TestCall call) {
       if (calls_++ == 0) return silent(call);
-      ++answers[i];
+      ++(*answers)[i];
       FlexibleService::Echo(call);
     };
   }
@@ -239,8 +241,8 @@ TEST_F(PolicyCallTest, AnAttemptMayTakeTooLong) {
     TestedCall call;
     EXPECT_EQ(call.Start(&channel)->Await(), STATUS_SUCCESS);
   }
-  EXPECT_GE(answers[0], 2);
-  EXPECT_GE(answers[1], 2);
+  EXPECT_GE((*answers)[0], 2);
+  EXPECT_GE((*answers)[1], 2);
 }
 
 TEST_F(PolicyCallTest, ServersSayWhenToRepeat) {

@@ -363,9 +363,11 @@ TEST_F(RequestContextTest, ResolversAndBalancersAreAskedInIt) {
     }
   };
   StartServer();
-  auto resolution = std::make_shared<Resolution>(
+  // The resolver stays registered.
+  static std::shared_ptr<Resolution> resolution;
+  resolution = std::make_shared<Resolution>(
       Peer{.endpoint = endpoint(), .host = endpoint().ToString()});
-  RegisterNameResolver("test-context", [&](std::string_view) {
+  RegisterNameResolver("test-context", [](std::string_view) {
     return Expected<std::shared_ptr<NameResolution>>(resolution);
   });
   RegisterLoadBalancer("test-context",

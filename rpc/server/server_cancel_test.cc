@@ -299,11 +299,13 @@ TEST_F(ServerCancelTest, RunsTheCallbackOfACancelledCall) {
 
 TEST_F(ServerCancelTest, RunsTheCallbackAtTheEndOfOthers) {
   SettingClosure callback(&ended);
+  fiber::Event returned;
   service().on_call = [&](TestCall call) {
     call.controller->NotifyOnCancel(&callback);
     EXPECT_EQ(callback.runs, 0);
     call.Reply();
     EXPECT_EQ(callback.runs, 1);
+    returned.Set();
   };
   StartServer();
   RawClient client(endpoint());
@@ -311,7 +313,7 @@ TEST_F(ServerCancelTest, RunsTheCallbackAtTheEndOfOthers) {
   EXPECT_TRUE(client.ReadReply());
   ended.Wait();
   client.Close();
-  StopServer();  // The method looks at the callback after its reply.
+  returned.Wait();  // The method looks at the callback after its reply.
 }
 
 TEST_F(ServerCancelTest, ReachesHttpHandlers) {
