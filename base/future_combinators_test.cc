@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "flare/base/future.h"
+#include "flare/base/testing/rounds.h"
 #include "gtest/gtest.h"
 
 namespace flare {
@@ -219,7 +220,7 @@ TEST(Split, BreaksBoth) {
 TEST(FutureCombinators, LongChainsTakeNoStack) {
   Promise<int> promise;
   Future<int> future = promise.GetFuture();
-  for (int i = 0; i < 50'000; ++i) {
+  for (int i = 0; i < flare::testing::Rounds(50'000); ++i) {
     future = WhenAll(MakeReadyFuture(), std::move(future));
     std::vector<Future<int>> one;
     one.push_back(std::move(future));

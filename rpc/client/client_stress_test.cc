@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/testing/rounds.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -318,6 +319,7 @@ class RestartTest : public ServerTest {
 
 TEST_F(RestartTest, LoopsGoOnAcrossRestartsOfTheServer) {
   constexpr int kLoops = 20;
+  constexpr int kCalls = flare::testing::Rounds(2000);
   FlexibleService echo;
   std::unique_ptr<Server> server;
   std::uint16_t port = 0;
@@ -335,7 +337,7 @@ TEST_F(RestartTest, LoopsGoOnAcrossRestartsOfTheServer) {
   fiber::Latch ended(kLoops);
   std::vector<Loop> loops(kLoops);
   for (int i = 0; i != kLoops; ++i) {
-    loops[i].Start(&channel, 2000, i, &tally, &ended);
+    loops[i].Start(&channel, kCalls, i, &tally, &ended);
   }
   for (int restart = 0; restart != 3; ++restart) {
     const int before = tally.succeeded;
@@ -347,7 +349,7 @@ TEST_F(RestartTest, LoopsGoOnAcrossRestartsOfTheServer) {
     start();
   }
   ended.wait();
-  EXPECT_EQ(tally.succeeded + tally.failed, kLoops * 2000);
+  EXPECT_EQ(tally.succeeded + tally.failed, kLoops * kCalls);
   TestedCall last;
   last.controller.SetTimeout(seconds(20));
   const std::int64_t deadline = NowNs() + 20'000'000'000;

@@ -13,6 +13,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
+#include "flare/base/testing/rounds.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -145,6 +146,7 @@ TEST_F(ServerPressureTest, LimitOfOneIsACallAtATime) {
 
 // Calls finish on all workers while the reader pauses.
 TEST_F(ServerPressureTest, NoResumeIsLost) {
+  constexpr int kCalls = flare::testing::Rounds(20'000);
   for (std::size_t limit : {1, 2, 3, 64, 65, 100}) {
     server_options().max_concurrent_requests_per_connection = limit;
     Server server(server_options());
@@ -155,9 +157,9 @@ TEST_F(ServerPressureTest, NoResumeIsLost) {
     RawClient client(server.endpoint());
     std::thread sender([&] {
       RawClient encoder(server.endpoint());
-      client.Send(EncodeMany(&encoder, 20'000));
+      client.Send(EncodeMany(&encoder, kCalls));
     });
-    ExpectReplies(&client, 20'000);
+    ExpectReplies(&client, kCalls);
     sender.join();
   }
 }
