@@ -1,5 +1,6 @@
-// Lock contracts in signatures, checked by clang's -Wthread-safety, as
-// tools/check_locks has it; for other compilers they say nothing.
+// Lock contracts in signatures, checked by clang's -Wthread-safety in all but
+// tests, where these are built for a sanitizer (tools/bazel/flare.bzl); for
+// other compilers they say nothing.
 //
 //   class Account {
 //     void Deposit(int n) FLARE_EXCLUDES(lock_);     // Locks it itself.

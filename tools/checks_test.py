@@ -23,6 +23,29 @@ program_docs = load('program_docs')
 site_headers = load('site_headers.py')
 
 
+class LocksTest(unittest.TestCase):
+    """The sanitizers' builds check contracts of locks, by these options."""
+
+    OPTIONS = ['-Wno-everything', '-Werror=thread-safety']
+    # The files themselves, where Bazel has links to some.
+    REPO = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+    def compiles(self, body):
+        code = ('#include "flare/base/spinlock.h"\n'
+                'flare::Spinlock lock;\n'
+                'int guarded FLARE_GUARDED_BY(lock);\n'
+                'int Read() { %s return guarded; }\n' % body)
+        return subprocess.run(
+            ['clang++', '-std=c++20', '-fsyntax-only', *self.OPTIONS,
+             '-Iinclude', '-x', 'c++', '-'],
+            cwd=self.REPO, input=code, text=True, capture_output=True,
+            check=False).returncode == 0
+
+    def test_reads_without_the_lock_are_errors(self):
+        self.assertTrue(self.compiles('flare::ScopedLock guard(lock);'))
+        self.assertFalse(self.compiles(''))
+
+
 class CountTestsTest(unittest.TestCase):
 
     def setUp(self):

@@ -88,13 +88,21 @@ _INNER = ["base", "fiber", "io"]
 def _is_inner():
     return native.package_name() in _INNER
 
+# Under sanitizers, whose builds are by clang. Warnings are the ordinary build's
+# business, except for those about contracts of locks
+# (base/thread_annotations.h), which gcc doesn't know.
+_QUIET = ["-Wno-everything"]
+_LOCKS = _QUIET + ["-Werror=thread-safety"]
+
 # The ordinary build has no precompiled headers: from them gcc makes other code,
 # and warns of overruns in moves of std::string that aren't there.
 def _part_copts():
     optimised = include_precompiled("headers")
     return select({
-        _ours("//:plain"): optimised if _is_inner() else ["-O0"] + include_precompiled("headers_O0"),
-        _ours("//:sanitized"): optimised,
+        _ours("//:plain"): _LOCKS + (
+            optimised if _is_inner() else ["-O0"] + include_precompiled("headers_O0")
+        ),
+        _ours("//:sanitized"): _QUIET + optimised,
         "//conditions:default": [],
     })
 
@@ -129,7 +137,7 @@ _TEMPLATES = ["base", "fiber"]
 # Under sanitizers. UBSan's checks take a third of compiling. The code under test
 # keeps them, and so do tests of templates.
 def _plain_copts(headers = "headers"):
-    return ["-O0"] + include_precompiled(headers + "_O0") + (
+    return _QUIET + ["-O0"] + include_precompiled(headers + "_O0") + (
         [] if native.package_name() in _TEMPLATES else ["-fno-sanitize=undefined"]
     )
 
@@ -138,7 +146,7 @@ def _plain_copts(headers = "headers"):
 def _outer_copts():
     return select({
         _ours("//:plain"): _plain_copts(),
-        _ours("//:sanitized"): include_precompiled("headers"),
+        _ours("//:sanitized"): _QUIET + include_precompiled("headers"),
         "//conditions:default": [],
     })
 
@@ -211,7 +219,7 @@ def flare_cc_test(
         threads that meet without a lock. It takes twice as long as all the rest
         of compiling, and other tests call code that is compiled elsewhere.
       lines: True if backtraces have to name the test's own lines. Else they do so
-        in builds for debugging, and under sanitizers.
+        in builds for debugging (--compilation_mode=dbg).
       **kwargs: as for cc_test.
     """
     srcs = srcs or [name + ".cc"]
@@ -223,16 +231,19 @@ def flare_cc_test(
         )
         srcs = [_as_one_source(name, srcs)]
         deps = deps + [":%s_parts" % name]
-    copts = COPTS + copts
+    # The rest takes a seventh of compiling. Reports of failures have a line
+    # without it.
+    copts = COPTS + copts + ["-fno-function-sections", "-fno-data-sections"] + (
+        [] if lines else select({
+            _ours("//:dbg"): [],
+            "//conditions:default": ["-g0"],
+        })
+    )
     deps = deps + [_ours("@system_libs//:gtest_main")]
     by_clang = _by_clang(
         name,
         srcs,
-        copts + ([] if lines else select({
-            _ours("//:dbg"): [],
-            # Reports of failures have a line without it.
-            "//conditions:default": ["-g0"],
-        })),
+        copts,
         deps,
         headers,
         "O1" if optimised else "O0",
