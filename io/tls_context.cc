@@ -8,7 +8,6 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +17,7 @@
 
 #include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
+#include "flare/base/read_file.h"
 #include "flare/base/string.h"
 #include "flare/fiber/long_task.h"
 #include "flare/fiber/runtime.h"
@@ -362,29 +362,11 @@ TlsFiles::TlsFiles(std::vector<std::string> paths) : paths_(std::move(paths)) {
   std::erase(paths_, "");
 }
 
-namespace {
-
-std::string StampOf(const std::string& path) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0) return "";
-  return std::to_string(info.st_mtim.tv_sec) + '.' +
-         std::to_string(info.st_mtim.tv_nsec) + '/' +
-         std::to_string(info.st_size) + '/' + std::to_string(info.st_ino);
-}
-
-}  // namespace
-
-bool TlsFiles::Changed() const {
-  if (seen_.size() != paths_.size()) return true;
-  for (std::size_t i = 0; i != paths_.size(); ++i) {
-    if (StampOf(paths_[i]) != seen_[i]) return true;
-  }
-  return false;
-}
-
-void TlsFiles::Note() {
-  seen_.clear();
-  for (const std::string& path : paths_) seen_.push_back(StampOf(path));
+std::vector<std::string> TlsFiles::Versions() const {
+  std::vector<std::string> versions;
+  for (const std::string& path : paths_)
+    versions.push_back(VersionOfFile(path));
+  return versions;
 }
 
 TlsServerContext::TlsServerContext(const TlsServerOptions& options)
@@ -402,7 +384,7 @@ Expected<std::shared_ptr<TlsServerContext>, Status> TlsServerContext::Create(
       new TlsServerContext(options));
   {
     const ScopedLock loading(context->load_mutex_);
-    context->files_.Note();
+    context->files_.NoteRead(context->files_.Versions());
   }
   auto keys = LoadServerKeys(options);
   if (!keys) return keys.error();
@@ -414,9 +396,10 @@ Expected<std::shared_ptr<TlsServerContext>, Status> TlsServerContext::Create(
 void TlsServerContext::CheckFiles() {
   const ScopedLock loading(load_mutex_);
   // A file may have been half written at the last look.
-  if (complaint_.empty() && !files_.Changed()) return;
-  files_.Note();
+  std::vector<std::string> versions = files_.Versions();
+  if (complaint_.empty() && files_.WereRead(versions)) return;
   auto keys = LoadServerKeys(options_);
+  files_.NoteRead(std::move(versions));
   if (!keys) {
     if (std::exchange(complaint_, keys.error().message()) != complaint_) {
       LOG(ERROR) << complaint_ << "; the files read before stay in use.";
@@ -501,7 +484,7 @@ Expected<std::shared_ptr<TlsClientContext>, Status> TlsClientContext::Get(
       new TlsClientContext(options, alpn));
   {
     const ScopedLock loading(context->load_mutex_);
-    context->files_.Note();
+    context->files_.NoteRead(context->files_.Versions());
   }
   auto keys = LoadClientKeys(options);
   if (!keys) return keys.error();
@@ -515,9 +498,10 @@ Expected<std::shared_ptr<TlsClientContext>, Status> TlsClientContext::Get(
 
 void TlsClientContext::CheckFiles() {
   const ScopedLock loading(load_mutex_);
-  if (complaint_.empty() && !files_.Changed()) return;
-  files_.Note();
+  std::vector<std::string> versions = files_.Versions();
+  if (complaint_.empty() && files_.WereRead(versions)) return;
   auto keys = LoadClientKeys(options_);
+  files_.NoteRead(std::move(versions));
   if (!keys) {
     if (std::exchange(complaint_, keys.error().message()) != complaint_) {
       LOG(ERROR) << complaint_ << "; the files read before stay in use.";

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "flare/base/expected.h"
@@ -34,18 +35,24 @@ struct ssl_session_st;
 
 namespace flare::io {
 
-// Files, and whether they are unchanged.
+// Files, and the versions of them that were read.
 class TlsFiles {
  public:
   explicit TlsFiles(std::vector<std::string> paths);
 
-  // Returns whether one differs from its state at the last call of Note().
-  bool Changed() const;
-  void Note();
+  // Those of now: to be asked for before the files are read, and noted behind
+  // that, so that none is missed. Blocks the thread.
+  std::vector<std::string> Versions() const;
+  bool WereRead(const std::vector<std::string>& versions) const {
+    return versions == read_;
+  }
+  void NoteRead(std::vector<std::string> versions) {
+    read_ = std::move(versions);
+  }
 
  private:
   std::vector<std::string> paths_;
-  std::vector<std::string> seen_;
+  std::vector<std::string> read_;
 };
 
 // The content of a set of files; replaced as a whole.
