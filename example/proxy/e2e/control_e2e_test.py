@@ -288,10 +288,11 @@ class Reloads(proxy_harness.ProxyTest):
     proxy = self.start_configured(text % (addresses[0], "round_robin"))
     press = self.start(
         "press", f"--server_addr=flare://127.0.0.1:{port}",
-        "--flare_concurrency_hint=1", "--max_pending=20", "--timeout=30000")
+        "--flare_concurrency_hint=1", "--max_pending=20", "--qps=500",
+        "--timeout=30000")
     # A connection for each request, and one for many.
     clients = [
-        subprocess.Popen(["ab", "-q", *keep, "-c5", "-t2", "-n10000000",
+        subprocess.Popen(["ab", "-q", *keep, "-c5", "-t1", "-n10000000",
                           f"http://127.0.0.1:{port}/"],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for keep in ([], ["-k"])
@@ -369,7 +370,9 @@ class Drains(proxy_harness.ProxyTest):
     self.assertEqual(proxy.wait(), -signal.SIGABRT, proxy)
 
   def test_under_load_no_request_fails(self):
-    servers = [self.start_server("--flare_concurrency_hint=1")
+    # So that fifty callers don't take all of the CPU.
+    servers = [self.start_server("--flare_concurrency_hint=1",
+                                 "--work=sleep_fiber", "--work_us=20000")
                for _ in range(2)]
     proxy = self.start_proxy(
         upstreams=[f"127.0.0.1:{server.port}" for server in servers])

@@ -414,7 +414,8 @@ class Faults(RpcProxyTest):
   def test_the_backend_dies_and_comes_back(self):
     server = self.start_server()
     proxy = self.start_proxy(f"*=trpc://127.0.0.1:{server.port}")
-    press = self.press(proxy.port, ["flare"], "--report_interval=0.25")
+    press = self.press(proxy.port, ["flare"], "--report_interval=0.25",
+                       "--qps=500")
     seen = self.next_report(press, lambda qps, bad: qps > 0 and bad == 0,
                             "calls that succeed")
     server.kill()
@@ -436,7 +437,7 @@ class Faults(RpcProxyTest):
     proxy = self.start_proxy(
         f"*=flare://{addresses}", "--health_check=grpc:" + SERVICE,
         "--health_check_interval_ms=20", "--health_check_timeout_ms=20000")
-    press = self.press(proxy.port, ["flare"])
+    press = self.press(proxy.port, ["flare"], "--qps=500")
     backends[0].wait_for(r"Processed [1-9]\d* request")
     backends[0].kill()
     proxy.wait_for(

@@ -114,7 +114,7 @@ class UnderLoad(HandOver):
 
   def start_press(self, protocol, port):
     press = self.start("press", f"--server_addr={protocol}://127.0.0.1:{port}",
-                       "--max_pending=10", "--qps=3000", "--timeout=30000",
+                       "--max_pending=10", "--qps=500", "--timeout=30000",
                        "--flare_concurrency_hint=2", "--report_interval=0.1",
                        f"--json={self.report_of(protocol)}")
     press.protocol = protocol

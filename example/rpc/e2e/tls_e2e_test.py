@@ -25,6 +25,8 @@ HELLO = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 
 class TlsTest(harness.TestCase):
   CERTIFICATES = ()  # Names of tools/make_test_ca; none: all.
+  # Where each look takes a handshake, and servers act once a second.
+  POLL_S = 0.1
 
   @classmethod
   def setUpClass(cls):
@@ -107,7 +109,7 @@ class TlsTest(harness.TestCase):
       attempt()
       return re.search(text, server.log()[after:])
 
-    harness.wait_until(logged, f"/{text}/ from {server}")
+    harness.wait_until(logged, f"/{text}/ from {server}", poll_s=self.POLL_S)
 
 
 class ServerTest(TlsTest):
@@ -186,7 +188,7 @@ class ServerTest(TlsTest):
       self.assertTrue(page.endswith("\n"))
       let_in("bearer second")
       harness.wait_until(lambda: get("Bearer second")[0] == 200,
-                         "the new credentials")
+                         "the new credentials", poll_s=self.POLL_S)
       self.assertEqual(get("Bearer first")[0], 401)
       # In the clear nobody is answered.
       with socket.create_connection(("127.0.0.1", int(port)),
@@ -502,13 +504,13 @@ class ServerTest(TlsTest):
     os.rename(certificate + ".new", certificate)
     harness.wait_until(
         lambda: serial() == first and "stay in use" in server.log(),
-        f"a complaint of {server}")
+        f"a complaint of {server}", poll_s=self.POLL_S)
     # The wrong key, too.
     shutil.copy(self.file("wrong_host.crt"), certificate + ".new")
     os.rename(certificate + ".new", certificate)
     harness.wait_until(
         lambda: serial() == first and "belong to the cert" in server.log(),
-        f"a complaint of {server}")
+        f"a complaint of {server}", poll_s=self.POLL_S)
     for name in ("server.crt", "server.key"):
       new = os.path.join(folder, name)
       shutil.copy(self.file(name.replace("server", "other")), new + ".new")
@@ -521,7 +523,7 @@ class ServerTest(TlsTest):
       except ssl.SSLCertVerificationError:
         return False
 
-    harness.wait_until(changed, "the new certificate")
+    harness.wait_until(changed, "the new certificate", poll_s=self.POLL_S)
     self.echo(old)
     old.close()
 
@@ -580,7 +582,8 @@ class ClientTest(TlsTest):
         f"--tls_key={os.path.join(folder, 'server.key')}")
     press = self.start(
         "press", f"--server_addr=tls+flare://localhost:{server.port}",
-        "--max_pending=4", "--timeout=20000", "--connections=short",
+        "--max_pending=4", "--qps=200", "--timeout=20000",
+        "--connections=short",
         "--flare_rpc_client_connect_timeout_ms=20000", *self.trusting(),
         "--report_interval=1")
     for _ in range(3):
