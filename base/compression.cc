@@ -311,6 +311,39 @@ Result Decompress(CompressionAlgorithm algorithm, const Buffer& data,
   return Unsupported(algorithm);
 }
 
+namespace {
+
+// The end of a flush.
+constexpr std::string_view kFlushed("\0\0\xff\xff", 4);
+// A last block, which is empty.
+constexpr std::string_view kLastBlock("\x03\0", 2);
+
+template <int kBits>
+Result DeflateWithin(const Buffer& data) {
+  auto codec = MakePooled<DeflateCompressor<NoWrapper<kBits>>>();
+  if (!codec->ResetOpen()) return OutOfMemory("deflate");
+  Result packed = Pack(codec.get(), data, CodecInput::kFlush);
+  if (!packed) return packed;
+  return packed->Cut(packed->size() - kFlushed.size());
+}
+
+}  // namespace
+
+Result DeflateMessage(const Buffer& data, int window_bits) {
+  if (window_bits >= 15) return DeflateWithin<15>(data);
+  return window_bits >= 12 ? DeflateWithin<12>(data) : DeflateWithin<9>(data);
+}
+
+Result InflateMessage(const Buffer& data, std::size_t max_output) {
+  std::string all;
+  all.reserve(data.size() + kFlushed.size() + kLastBlock.size());
+  for (const std::string_view slice : data) all += slice;
+  all += kFlushed;
+  all += kLastBlock;
+  auto codec = MakePooled<MessageDecompressor>();
+  return Unpack(codec.get(), MakeForeignBuffer(std::move(all)), max_output);
+}
+
 Expected<std::unique_ptr<StreamCompressor>, Status> StreamCompressor::New(
     CompressionAlgorithm algorithm) {
   switch (algorithm) {

@@ -56,6 +56,17 @@ constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
 [[nodiscard]] Expected<Buffer, Status> Decompress(
     CompressionAlgorithm algorithm, const Buffer& data, std::size_t max_output);
 
+// Compresses one message of a WebSocket with the extension permessage-deflate
+// (RFC 7692, 7.2): a deflate stream without a wrapper, up to a flush, without
+// the four bytes at the end of that. `window_bits`, 9 to 15, bounds the window
+// that it takes to decompress it. Fails with ENOMEM.
+[[nodiscard]] Expected<Buffer, Status> DeflateMessage(const Buffer& data,
+                                                      int window_bits);
+
+// Decompresses such a message, with any window. Fails as Decompress() does.
+[[nodiscard]] Expected<Buffer, Status> InflateMessage(const Buffer& data,
+                                                      std::size_t max_output);
+
 // Compresses a stream whose end isn't known yet, piece by piece:
 //
 //   auto stream = StreamCompressor::New(CompressionAlgorithm::kGzip);

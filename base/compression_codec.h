@@ -62,7 +62,8 @@ inline CodecStep ZlibStep(int (*run)(z_stream*, int), z_stream* stream,
   return step;
 }
 
-// The wrappers that a deflate stream comes in; a window of 2^15 bytes.
+// The wrappers that a deflate stream comes in; a window of 2^15 bytes, except
+// where there is no wrapper.
 struct GzipWrapper {
   static constexpr std::string_view kName = "gzip";
   static constexpr int kWindowBits = 15 + 16;
@@ -70,6 +71,11 @@ struct GzipWrapper {
 struct ZlibWrapper {
   static constexpr std::string_view kName = "zlib";
   static constexpr int kWindowBits = 15;
+};
+template <int kBits>
+struct NoWrapper {
+  static constexpr std::string_view kName = "deflate";
+  static constexpr int kWindowBits = -kBits;
 };
 
 // Each codec below is pooled together with its library context. Reset() makes
@@ -129,6 +135,18 @@ class DeflateDecompressor {
  private:
   z_stream stream_{};
   bool ready_ = false;
+};
+
+// Several streams may follow each other, in one piece of input.
+class MessageDecompressor : public DeflateDecompressor<NoWrapper<15>> {
+ public:
+  CodecStep Run(std::string_view in, char* out, std::size_t room) {
+    CodecStep step = DeflateDecompressor::Run(in, out, room);
+    if (step.outcome == CodecStep::kEnd && step.consumed != in.size()) {
+      step.outcome = Reset(0) ? CodecStep::kMore : CodecStep::kNoMemory;
+    }
+    return step;
+  }
 };
 
 inline CodecStep::Outcome ZstdOutcome(std::size_t rc) {

@@ -307,6 +307,78 @@ TEST_P(EachAlgorithm, Concurrently) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// --- messages of WebSockets --------------------------------------------------
+
+std::string Inflated(std::string_view bytes, std::size_t max = kNoLimit) {
+  auto text = InflateMessage(CreateBufferSlow(bytes), max);
+  return text ? FlattenSlow(*text)
+              : "error " + std::to_string(text.error().code());
+}
+
+// RFC 7692, 7.2.3.
+TEST(InflateMessage, TakesTheExamplesOfTheStandard) {
+  EXPECT_EQ(Inflated({"\xf2\x48\xcd\xc9\xc9\x07\x00", 7}), "Hello");
+  // A block without compression, one that ends the stream, and two.
+  EXPECT_EQ(Inflated({"\x00\x05\x00\xfa\xff\x48\x65\x6c\x6c\x6f\x00", 11}),
+            "Hello");
+  EXPECT_EQ(Inflated({"\xf3\x48\xcd\xc9\xc9\x07\x00\x00", 8}), "Hello");
+  EXPECT_EQ(
+      Inflated({"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00", 13}),
+      "Hello");
+  EXPECT_EQ(Inflated({"\x00", 1}), "");
+  EXPECT_EQ(FlattenSlow(*DeflateMessage(CreateBufferSlow("Hello"), 15)),
+            std::string("\xf2\x48\xcd\xc9\xc9\x07\x00", 7));
+}
+
+TEST(InflateMessage, TakesWhatDeflateMessageMakes) {
+  for (const int window_bits : {9, 10, 12, 14, 15}) {
+    for (Kind kind : {Kind::kZeros, Kind::kText, Kind::kNoise}) {
+      for (const std::size_t size : {0u, 1u, 511u, 65536u, 300'000u}) {
+        const std::string text = Sample(kind, size);
+        auto packed = DeflateMessage(Sliced(text, 777), window_bits);
+        ASSERT_TRUE(packed) << packed.error().ToString();
+        const std::string flat = FlattenSlow(*packed);
+        EXPECT_EQ(Inflated(flat, size), text) << window_bits << ' ' << size;
+        if (size == 0) continue;
+        EXPECT_EQ(Inflated(flat, size - 1),
+                  "error " + std::to_string(EMSGSIZE));
+        EXPECT_EQ(Inflated(flat.substr(0, flat.size() - 1)),
+                  "error " + std::to_string(EBADMSG));
+      }
+    }
+  }
+}
+
+// A peer's window may be smaller than zlib's largest.
+TEST(DeflateMessage, KeepsToTheWindow) {
+  const std::string noise = Sample(Kind::kNoise, 3500);
+  const std::string text = noise + noise;
+  for (const int window_bits : {9, 11, 12, 14, 15}) {
+    const std::string packed =
+        FlattenSlow(*DeflateMessage(CreateBufferSlow(text), window_bits)) +
+        std::string("\0\0\xff\xff", 4);
+    z_stream stream{};
+    ASSERT_EQ(inflateInit2(&stream, -window_bits), Z_OK);
+    std::string out(text.size(), '\0');
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
+    stream.avail_in = static_cast<unsigned>(packed.size());
+    // In steps: bytes farther back have left zlib's own window by then.
+    int rc = Z_OK;
+    std::size_t at = 0;
+    while (rc == Z_OK && at != out.size()) {
+      const std::size_t step = std::min<std::size_t>(100, out.size() - at);
+      stream.next_out = reinterpret_cast<Bytef*>(out.data() + at);
+      stream.avail_out = static_cast<unsigned>(step);
+      rc = inflate(&stream, Z_SYNC_FLUSH);
+      at += step - stream.avail_out;
+    }
+    inflateEnd(&stream);
+    EXPECT_EQ(out, text) << window_bits;
+    // The second half is found in the first only by a large window.
+    EXPECT_EQ(packed.size() < 5000, window_bits >= 12) << window_bits;
+  }
+}
+
 TEST(Compression, NoneShares) {
   Buffer text = CreateBufferSlow("as it is");
   auto packed = Compress(kNone, text);

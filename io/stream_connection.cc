@@ -624,11 +624,12 @@ bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
   return !closing_ && SaturatingAdd(NoteTaken(), span_ns) > NowNs();
 }
 
-bool StreamConnection::PeerHasAllOutput() {
+std::optional<std::int64_t> StreamConnection::OutputTakenAt() {
   ScopedLock guard(lifecycle_lock_);
-  if (closing_) return false;
+  if (closing_) return 0;  // Who would take the rest?
   NoteTaken();
-  return !HasUntakenOutput();
+  if (!HasUntakenOutput()) return std::nullopt;
+  return taken_.taken_at_ns();
 }
 
 // Must not touch anything after having let the lock go, if it returns true: the

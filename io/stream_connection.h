@@ -244,9 +244,10 @@ class StreamConnection final : public StreamSocket,
   // last call. Any thread; one system call.
   bool PeerTakesOutput(std::int64_t span_ns);
 
-  // The peer has taken all output, as far as the kernel says. Any thread; one
-  // system call.
-  bool PeerHasAllOutput();
+  // When the peer was first seen to have taken as much of its output as it has
+  // now, in NowNs() time, while more is left; 0: never. nullopt: it has taken
+  // all. As far as the kernel says; any thread; one system call.
+  std::optional<std::int64_t> OutputTakenAt();
 
   // When bytes were last received or sent (at first: creation), in NowNs()
   // time. Any thread.

@@ -343,9 +343,11 @@ void StreamOutput::EndOutput(int error) {
   // relaxed: written by this role only.
   if (ended_.load(std::memory_order_relaxed) >= 0) return;
   RefuseWrites();
-  // Before bytes are dropped: that isn't room.
-  if (bytes_.Close()) owner_->OnOutputRoom();
+  // Before bytes are dropped: that isn't room. A reader that waits for some
+  // goes on behind that, when there is nothing left to wait for.
+  const bool asked = bytes_.Close();
   Drop();
+  if (asked) owner_->OnOutputRoom();
   // relaxed: a timestamp on its own; the peer's time to end starts here.
   last_sent_ns_.store(NowNs(), std::memory_order_relaxed);
   // seq_cst: pairs with StreamConnection::HandleEndOfInput [SC7].

@@ -8,6 +8,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -399,18 +400,20 @@ void TlsServerContext::CheckFiles() {
   std::vector<std::string> versions = files_.Versions();
   if (complaint_.empty() && files_.WereRead(versions)) return;
   auto keys = LoadServerKeys(options_);
-  files_.NoteRead(std::move(versions));
   if (!keys) {
     if (std::exchange(complaint_, keys.error().message()) != complaint_) {
       LOG(ERROR) << complaint_ << "; the files read before stay in use.";
     }
-    return;
+    return files_.NoteRead(std::move(versions));
   }
   complaint_.clear();
+  {
+    const ScopedLock guard(mutex_);
+    keys_ = *std::move(keys);
+  }
+  files_.NoteRead(std::move(versions));
   LOG(INFO) << "TLS: read the files of " << options_.certificates[0].certificate
             << " again.";
-  const ScopedLock guard(mutex_);
-  keys_ = *std::move(keys);
 }
 
 std::shared_ptr<const TlsServerKeys> TlsServerContext::Current() {
@@ -501,12 +504,11 @@ void TlsClientContext::CheckFiles() {
   std::vector<std::string> versions = files_.Versions();
   if (complaint_.empty() && files_.WereRead(versions)) return;
   auto keys = LoadClientKeys(options_);
-  files_.NoteRead(std::move(versions));
   if (!keys) {
     if (std::exchange(complaint_, keys.error().message()) != complaint_) {
       LOG(ERROR) << complaint_ << "; the files read before stay in use.";
     }
-    return;
+    return files_.NoteRead(std::move(versions));
   }
   complaint_.clear();
   const ScopedLock guard(mutex_);
@@ -514,6 +516,7 @@ void TlsClientContext::CheckFiles() {
   // Sessions that were verified by other files count no more.
   for (const auto& [key, session] : sessions_) SSL_SESSION_free(session);
   sessions_.clear();
+  files_.NoteRead(std::move(versions));
 }
 
 std::shared_ptr<const TlsClientKeys> TlsClientContext::Current() {

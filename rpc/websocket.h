@@ -89,6 +89,8 @@ class WebSocket {
 
   // The subprotocol that both sides have agreed on; empty: none.
   const std::string& subprotocol() const;
+  // Both sides have agreed on permessage-deflate.
+  bool compresses() const;
   const Endpoint& remote_peer() const;
 
   // For the library.

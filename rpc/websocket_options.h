@@ -61,6 +61,9 @@ struct WebSocketServerOptions {
   // *response, which begins as 403.
   std::function<bool(const HttpRequest& request, HttpResponse* response)>
       accept = nullptr;
+  // Messages from that size on are compressed, if the client offers
+  // permessage-deflate (RFC 7692), and so may be the client's. 0: none are.
+  std::size_t compress_from = 0;
   WebSocketLimits limits = {};
 };
 
@@ -72,6 +75,10 @@ struct WebSocketClientOptions {
   // The options of the request: the time-out, which ends with the handshake,
   // fields, redirections, and where to connect to. `on_body` isn't used.
   HttpRequestOptions request = {};
+  // Messages from that size on are compressed, if the server accepts
+  // permessage-deflate (RFC 7692), which is offered then, and so may be the
+  // server's. 0: it isn't.
+  std::size_t compress_from = 0;
   WebSocketLimits limits = {};
 };
 

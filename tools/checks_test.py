@@ -41,6 +41,15 @@ class LocksTest(unittest.TestCase):
             cwd=self.REPO, input=code, text=True, capture_output=True,
             check=False).returncode == 0
 
+    def test_libraries_are_built_by_these_options(self):
+        with open(os.path.join(self.REPO, 'tools/bazel/flare.bzl'),
+                  encoding='utf-8') as file:
+            text = file.read()
+        self.assertIn('_QUIET = ["%s"]\n_LOCKS = _QUIET + ["%s"]\n' %
+                      tuple(self.OPTIONS), text)
+        [copts] = re.findall(r'(?s)def _part_copts\(\):.*?\n\n', text)
+        self.assertIn('_ours("//:plain"): _LOCKS + (', copts)
+
     def test_reads_without_the_lock_are_errors(self):
         self.assertTrue(self.compiles('flare::ScopedLock guard(lock);'))
         self.assertFalse(self.compiles(''))

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "flare/fiber/mutex.h"
@@ -103,6 +102,7 @@ int Entry(int argc, char** argv) {
         room.Serve(socket);
       },
       {.subprotocols = {"chat"},
+       .compress_from = 200,
        .limits = {.max_message_size = 1000, .write_timeout = 1s}});
   const int port = argc > 1 ? std::atoi(argv[1]) : 0;
   server.ListenOn(

@@ -320,6 +320,7 @@ void ServePrices(flare::Server* server) {
     return false;
   };
   options.limits.max_message_size = 4096;
+  options.compress_from = 1024;
   server->AddWebSocketHandler(
       "/prices",
       [](flare::WebSocket& socket, const flare::HttpRequest&) {

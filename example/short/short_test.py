@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gzip
 import http.client
 import http.server
@@ -203,9 +204,14 @@ class ShortTest(unittest.TestCase):
                 return websockets.connect(room, subprotocols=['chess', 'chat'],
                                           compression='deflate')
 
-            async with enter() as one, enter() as two:
+            async with contextlib.AsyncExitStack() as members:
+                one = await members.enter_async_context(enter())
                 self.assertEqual(one.subprotocol, 'chat')
+                self.assertEqual([each.name for each in one.extensions],
+                                 ['permessage-deflate'])
+                # Else the server might come to the second one's request first.
                 self.assertEqual(await one.recv(), '(1 enters)')
+                two = await members.enter_async_context(enter())
                 self.assertEqual(await one.recv(), '(2 enters)')
                 self.assertEqual(await two.recv(), '(2 enters)')
                 await (await two.ping(b'are you there?'))
@@ -214,6 +220,11 @@ class ShortTest(unittest.TestCase):
                 for member in one, two:
                     self.assertEqual(await member.recv(),
                                      '2: gr\u00fc\u00df Gott')
+                # Compressed both ways, where it is long enough.
+                for text in 'to be or not ' * 60, 'short':
+                    await one.send(text)
+                    for member in one, two:
+                        self.assertEqual(await member.recv(), '1: ' + text)
                 await two.send(b'bytes')
                 with self.assertRaises(websockets.ConnectionClosedError):
                     await two.recv()

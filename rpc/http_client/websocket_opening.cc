@@ -37,14 +37,14 @@ WebSocketOpening::Create(const WebSocketClientOptions& options) {
 WebSocketOpening::WebSocketOpening(const WebSocketClientOptions& options)
     : options_(options),
       key_(NewWebSocketKey()),
-      lines_(WebSocketRequestLines(key_, options.subprotocols)) {}
+      offer_{options.subprotocols, options.compress_from != 0},
+      lines_(WebSocketRequestLines(key_, offer_)) {}
 
 flare::Status WebSocketOpening::Switch(const HttpResponse& answer,
                                        HttpConnections::Lease* lease,
                                        std::shared_ptr<const void> kept) {
-  std::string subprotocol;
-  flare::Status checked =
-      CheckWebSocketAnswer(answer, key_, options_.subprotocols, &subprotocol);
+  WebSocketChoice choice;
+  flare::Status checked = CheckWebSocketAnswer(answer, key_, offer_, &choice);
   if (!checked.ok()) {
     return flare::Status(ERROR_PARSE_RESPONSE, checked.message());
   }
@@ -53,7 +53,8 @@ flare::Status WebSocketOpening::Switch(const HttpResponse& answer,
   session_ = WebSocketSession::Create(
       {.is_client = true,
        .limits = options_.limits,
-       .subprotocol = std::move(subprotocol),
+       .subprotocol = std::move(choice.subprotocol),
+       .compress_from = choice.deflate ? options_.compress_from : 0,
        .remote_peer = connection.stream()->remote_endpoint(),
        .connection = connection.stream(),
        .output = connection.output(),

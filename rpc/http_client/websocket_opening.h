@@ -11,6 +11,7 @@
 #include "flare/base/status.h"
 #include "flare/rpc/http_client/http_connections.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/websocket/websocket_handshake.h"
 #include "flare/rpc/websocket/websocket_session.h"
 #include "flare/rpc/websocket_options.h"
 
@@ -46,6 +47,7 @@ class WebSocketOpening {
 
   const WebSocketClientOptions& options_;
   const std::string key_;
+  const WebSocketOffer offer_;
   const std::string lines_;
   RefPtr<WebSocketSession> session_;
 };

@@ -1,7 +1,5 @@
 #include "flare/rpc/server/own_call.h"
 
-#include <utility>
-
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/server/handler_exception.h"
@@ -75,7 +73,10 @@ void OwnCall::WaitForRoom() {
 bool OwnCall::EnterStream(std::string_view* why) {
   StopMetering();
   if (!admission_->EnterStream(request_.connection, why)) return false;
-  if (!std::exchange(is_stream_, true)) request_.connection->TurnIntoStream();
+  if (!stream_->counted()) {
+    stream_->NoteCounted();
+    request_.connection->TurnIntoStream();
+  }
   return true;
 }
 

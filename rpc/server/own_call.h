@@ -16,6 +16,7 @@
 #include "flare/rpc/server/call_admission.h"
 #include "flare/rpc/server/call_connection.h"
 #include "flare/rpc/server/call_context.h"
+#include "flare/rpc/server/served_stream.h"
 #include "flare/rpc/server_protocol.h"
 
 namespace flare::rpc {
@@ -30,12 +31,14 @@ class OwnCall final : public OwnRequestHost {
     std::int64_t received_ns;
     std::int64_t dispatched_ns;
   };
-  // All must outlive it. `owner`: of the context.
+  // All must outlive it. `stream`: that of the call. `owner`: of the context.
   OwnCall(const Request& request, CallAdmission* admission,
-          CallContext* context, fiber::ExecutionContext::Owner* owner)
+          CallContext* context, ServedStream* stream,
+          fiber::ExecutionContext::Owner* owner)
       : request_(request),
         admission_(admission),
         context_(context),
+        stream_(stream),
         owner_(owner) {}
 
   const Endpoint& peer() const override { return request_.connection->peer(); }
@@ -58,8 +61,6 @@ class OwnCall final : public OwnRequestHost {
   void WaitForRoom() override;
 
   bool EnterStream(std::string_view* why) override;
-  // It has entered: its connection counts it as a streaming call.
-  bool is_stream() const { return is_stream_; }
   void LeaveStream() override { admission_->LeaveStream(request_.connection); }
   io::StreamConnection* connection() override {
     return request_.connection->output();
@@ -79,8 +80,8 @@ class OwnCall final : public OwnRequestHost {
   Request request_;
   CallAdmission* const admission_;
   CallContext* const context_;
+  ServedStream* const stream_;
   fiber::ExecutionContext::Owner* const owner_;
-  bool is_stream_ = false;
 };
 
 }  // namespace flare::rpc

@@ -634,15 +634,13 @@ OwnCall ServerCall::MakeOwnCall() {
                   .ticket = &request_->ticket,
                   .received_ns = controller_.received_ns_,
                   .dispatched_ns = controller_.dispatched_ns_},
-                 &admission_, &context_, this);
+                 &admission_, &context_, &stream_, this);
 }
 
 void ServerCall::ServeOwn() {
   admission_.NoteBegun();  // It came parsed.
   OwnCall call = MakeOwnCall();
   request_->own->Serve(&call);
-  if (call.is_stream()) [[unlikely]]
-    stream_.NoteCounted();
   completion_.ClaimByTask();
   Finish();
 }
@@ -961,7 +959,7 @@ void ServerCall::Finish() {
   if (admission_.has_place()) LeaveLimits(fiber::GetCurrentWorkerIndex());
   if (completion_.watched()) [[unlikely]]
     EndWatch();
-  if (stream_.expected()) [[unlikely]]
+  if (stream_.expected() || stream_.counted()) [[unlikely]]
     DropStream();
   ReleaseMessages();
   controller_.Reset();

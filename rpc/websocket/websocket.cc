@@ -55,13 +55,20 @@ class UpgradingHandler final : public HttpHandler {
     }
     const std::string subprotocol =
         rpc::ChooseWebSocketSubprotocol(request, options_.subprotocols);
+    std::optional<rpc::WebSocketDeflate> deflate;
+    if (options_.compress_from != 0) {
+      deflate = rpc::ChooseWebSocketDeflate(request);
+    }
     const auto session = rpc::WebSocketSession::Create(
         {.limits = options_.limits,
          .subprotocol = subprotocol,
+         .compress_from = deflate ? options_.compress_from : 0,
+         .window_bits =
+             deflate ? deflate->server_max_window_bits.value_or(15) : 15,
          .remote_peer = context->remote_peer,
          .connection = RefPtr<io::StreamConnection>(ref_ptr, link->connection),
          .output = link->output});
-    rpc::AddWebSocketAnswer(request, subprotocol, response->headers());
+    rpc::AddWebSocketAnswer(request, subprotocol, deflate, response->headers());
     response->set_status(HttpStatus::SwitchingProtocols);
     if (!upgrade->Switch(*response->headers(), session).ok()) return;
     Serve(session, request, *context);
@@ -150,6 +157,8 @@ std::string WebSocket::close_reason() const { return session_->close_reason(); }
 const std::string& WebSocket::subprotocol() const {
   return session_->subprotocol();
 }
+
+bool WebSocket::compresses() const { return session_->deflates(); }
 
 const Endpoint& WebSocket::remote_peer() const {
   return session_->remote_peer();

@@ -1,6 +1,9 @@
 #include "flare/rpc/websocket/websocket_decoder.h"
 
 #include <algorithm>
+#include <cerrno>
+
+#include "flare/base/compression.h"
 
 namespace flare::rpc {
 namespace {
@@ -58,12 +61,19 @@ WebSocketDecoder::Result WebSocketDecoder::ReadHeader(const Buffer& in,
   if (bytes.size() < 2) return Result::kNeedMore;
   header->opcode = static_cast<WebSocketOpcode>(first & 0x0f);
   header->final = (first & 0x80) != 0;
+  header->deflated = (first & kWebSocketDeflated) != 0;
   return ReadLength(bytes, header);
 }
 
 WebSocketDecoder::Result WebSocketDecoder::CheckHeader(unsigned char first,
                                                        unsigned char second) {
-  if ((first & 0x70) != 0) {
+  // Only a message's first frame says that it is deflated.
+  const unsigned deflated =
+      limits_.inflates && !in_message_ &&
+              !IsControl(static_cast<WebSocketOpcode>(first & 0x0f))
+          ? kWebSocketDeflated
+          : 0;
+  if ((first & 0x70 & ~deflated) != 0) {
     return Break(kWebSocketProtocolError,
                  "a reserved bit is set, for which no extension was agreed on");
   }
@@ -132,6 +142,7 @@ WebSocketDecoder::Result WebSocketDecoder::BeginFrame(const Header& header,
   if (!in_message_) {
     in_message_ = true;
     is_text_ = header.opcode == WebSocketOpcode::kText;
+    deflated_ = header.deflated;
     fragments_ = 0;
     utf8_ = Utf8Checker();
   }
@@ -196,7 +207,7 @@ WebSocketDecoder::Result WebSocketDecoder::ReadPayload(Buffer& in) {
     if (masked_) piece = MaskedWebSocketPayload(mask_, phase_, piece);
     left_ -= n;
     phase_ += n;
-    if (is_text_) {
+    if (is_text_ && !deflated_) {
       for (const std::string_view slice : piece) {
         if (!utf8_.Feed(slice)) {
           return Break(kWebSocketBadText, "a text message that isn't UTF-8");
@@ -210,7 +221,30 @@ WebSocketDecoder::Result WebSocketDecoder::ReadPayload(Buffer& in) {
   in_frame_ = false;
   if (!final_) return Result::kMessage;
   in_message_ = false;
+  if (deflated_) return Inflate();
   if (is_text_ && !utf8_.complete()) {
+    return Break(kWebSocketBadText, "a text message that isn't UTF-8");
+  }
+  return Result::kMessage;
+}
+
+WebSocketDecoder::Result WebSocketDecoder::Inflate() {
+  auto inflated = InflateMessage(message_, limits_.max_message_size);
+  if (!inflated) {
+    switch (inflated.error().code()) {
+      case EMSGSIZE:
+        return Break(kWebSocketTooLarge,
+                     "a message is larger, once it is decompressed, than this "
+                     "side takes (max_message_size)");
+      case ENOMEM:
+        return Break(kWebSocketFailed, "no memory to decompress a message");
+      default:
+        return Break(kWebSocketProtocolError,
+                     "a message that can't be decompressed");
+    }
+  }
+  message_ = *std::move(inflated);
+  if (is_text_ && !IsUtf8(message_)) {
     return Break(kWebSocketBadText, "a text message that isn't UTF-8");
   }
   return Result::kMessage;

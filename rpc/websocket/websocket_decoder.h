@@ -27,6 +27,7 @@ class WebSocketDecoder {
   struct Limits {
     std::size_t max_message_size = std::size_t{1} << 20;
     std::size_t max_fragments = 1024;  // Frames of one message.
+    bool inflates = false;             // permessage-deflate was agreed on.
   };
 
   enum class Result {
@@ -69,6 +70,7 @@ class WebSocketDecoder {
   struct Header {
     WebSocketOpcode opcode;
     bool final;
+    bool deflated;
     std::uint64_t size;
     std::size_t header_size;
   };
@@ -81,6 +83,7 @@ class WebSocketDecoder {
   Result ReadControl(const Header& header, Buffer& in);
   Result ReadClose();
   Result ReadPayload(Buffer& in);
+  Result Inflate();
   Result Break(int code, std::string_view fault);
 
   const bool masked_;
@@ -96,6 +99,7 @@ class WebSocketDecoder {
   // The current message.
   bool in_message_ = false;
   bool is_text_ = false;
+  bool deflated_ = false;
   std::size_t fragments_ = 0;
   Utf8Checker utf8_;
   Buffer message_;

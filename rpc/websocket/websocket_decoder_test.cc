@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/compression.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
@@ -246,6 +247,60 @@ TEST(WebSocketDecoderTest, TextMustBeUtf8) {
             (Events{"text:a", "broken:1007"}));
   EXPECT_EQ(Decode(Frame(kFinal | kBinary, "\xff\xfe")),
             Events{"binary:\xff\xfe"});
+}
+
+// --- permessage-deflate ------------------------------------------------------
+
+constexpr int kDeflated = kWebSocketDeflated;
+constexpr WebSocketDecoder::Limits kInflates{
+    .max_message_size = 100, .max_fragments = 1000, .inflates = true};
+
+std::string Deflated(const std::string& text) {
+  return FlattenSlow(*DeflateMessage(CreateBufferSlow(text), 15));
+}
+
+TEST(WebSocketDecoderTest, InflatesMessages) {
+  const std::string packed = Deflated("hello, hello, hello");
+  EXPECT_EQ(Decode(Frame(kFinal | kDeflated | kText, packed) +
+                       Frame(kFinal | kText, "as it is") +
+                       Frame(kDeflated | kBinary, packed.substr(0, 3)) +
+                       Frame(kFinal | kPing, "") + Frame(kContinuation, "") +
+                       Frame(kFinal | kContinuation, packed.substr(3)) +
+                       Frame(kFinal | kDeflated | kBinary, Deflated("")),
+                   true, kInflates),
+            (Events{"text:hello, hello, hello", "text:as it is",
+                    "ping:", "binary:hello, hello, hello", "binary:"}));
+}
+
+TEST(WebSocketDecoderTest, RefusesThatBitWhereItMustNotBe) {
+  const std::string packed = Deflated("hello");
+  for (const std::string& frames :
+       {Frame(kFinal | kDeflated | kPing, ""),
+        Frame(kFinal | kDeflated | kClose, ""),
+        Frame(kDeflated | kText, packed) +
+            Frame(kFinal | kDeflated | kContinuation, ""),
+        Frame(kFinal | 0x20 | kText, ""), Frame(kFinal | 0x60 | kText, "")}) {
+    EXPECT_EQ(Decode(frames, true, kInflates), Events{"broken:1002"});
+  }
+  EXPECT_EQ(Decode(Frame(kFinal | kDeflated | kText, packed)),
+            Events{"broken:1002"});
+}
+
+TEST(WebSocketDecoderTest, WhatInflatesIsChecked) {
+  const auto decode = [](const std::string& payload) {
+    return Decode(Frame(kFinal | kDeflated | kText, payload), true, kInflates);
+  };
+  EXPECT_EQ(decode(Deflated(std::string(100, 'x'))),
+            Events{"text:" + std::string(100, 'x')});
+  EXPECT_EQ(decode(Deflated(std::string(101, 'x'))), Events{"broken:1009"});
+  // A bomb.
+  EXPECT_EQ(decode(Deflated(std::string(90'000, 'x')).substr(0, 100)),
+            Events{"broken:1009"});
+  EXPECT_EQ(decode("no deflate"), Events{"broken:1002"});
+  EXPECT_EQ(decode(Deflated("hello") + "!"), Events{"broken:1002"});
+  EXPECT_EQ(decode(Deflated("hello").substr(0, 4)), Events{"broken:1002"});
+  EXPECT_EQ(decode(Deflated("\xff")), Events{"broken:1007"});
+  EXPECT_EQ(decode(Deflated("\xe2\x82")), Events{"broken:1007"});
 }
 
 TEST(WebSocketDecoderTest, BadTextIsFoundBeforeItsFrameEnds) {

@@ -83,9 +83,10 @@ Buffer MaskedWebSocketPayload(const WebSocketMask& mask, std::size_t phase,
 }
 
 Buffer MakeWebSocketFrame(WebSocketOpcode opcode, Buffer payload,
-                          const WebSocketMask* mask) {
+                          const WebSocketMask* mask, bool deflated) {
   BufferBuilder out;
-  out.Append(static_cast<char>(kFinal | static_cast<unsigned char>(opcode)));
+  out.Append(static_cast<char>(kFinal | (deflated ? kWebSocketDeflated : 0) |
+                               static_cast<unsigned char>(opcode)));
   AppendLength(payload.size(), mask == nullptr ? 0 : kMasked, &out);
   if (mask == nullptr) {
     out.Append(std::move(payload));

@@ -1,6 +1,8 @@
 // The frames of WebSocket (RFC 6455, 5), to be written.
 //
-//   byte 0   FIN, three reserved bits, 4 bits of opcode
+//   byte 0   FIN, three reserved bits, 4 bits of opcode. The first reserved
+//   bit:
+//            the message is deflated (RFC 7692)
 //   byte 1   MASK, 7 bits of length: 126: two bytes of it follow; 127: eight
 //   4 bytes  the mask, in frames of clients: payload byte n is XORed with
 //            mask byte n % 4
@@ -31,6 +33,9 @@ enum class WebSocketOpcode : std::uint8_t {
 constexpr bool IsControl(WebSocketOpcode opcode) {
   return opcode >= WebSocketOpcode::kClose;
 }
+
+// In byte 0 of a message's first frame: it is deflated.
+inline constexpr unsigned kWebSocketDeflated = 0x40;
 
 // The longest payload of close, ping and pong.
 inline constexpr std::size_t kMaxWebSocketControl = 125;
@@ -64,9 +69,9 @@ Buffer MaskedWebSocketPayload(const WebSocketMask& mask, std::size_t phase,
                               const Buffer& payload);
 
 // A final frame. `mask`: null, for a server, shares the payload; else it is
-// copied.
+// copied. `deflated`: by permessage-deflate.
 Buffer MakeWebSocketFrame(WebSocketOpcode opcode, Buffer payload,
-                          const WebSocketMask* mask);
+                          const WebSocketMask* mask, bool deflated = false);
 
 // The payload of a close frame. kWebSocketNoCode: none. The reason is cut off,
 // in front of a UTF-8 sequence, where it is too long.

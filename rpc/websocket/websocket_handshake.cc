@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 
 #include "flare/base/string.h"
 #include "flare/io/secrets.h"
@@ -124,7 +123,9 @@ std::string ChooseWebSocketSubprotocol(const HttpRequest& request,
 }
 
 void AddWebSocketAnswer(const HttpRequest& request,
-                        std::string_view subprotocol, HttpHeaders* fields) {
+                        std::string_view subprotocol,
+                        const std::optional<WebSocketDeflate>& deflate,
+                        HttpHeaders* fields) {
   fields->Set("Upgrade", "websocket");
   fields->Set("Connection", "Upgrade");
   fields->Set("Sec-WebSocket-Accept",
@@ -133,10 +134,13 @@ void AddWebSocketAnswer(const HttpRequest& request,
   if (!subprotocol.empty()) {
     fields->Set("Sec-WebSocket-Protocol", subprotocol);
   }
+  if (deflate) {
+    fields->Set("Sec-WebSocket-Extensions", WebSocketDeflateAnswer(*deflate));
+  }
 }
 
-std::string WebSocketRequestLines(
-    std::string_view key, const std::vector<std::string>& subprotocols) {
+std::string WebSocketRequestLines(std::string_view key,
+                                  const WebSocketOffer& offer) {
   std::string lines =
       "Connection: Upgrade\r\n"
       "Upgrade: websocket\r\n"
@@ -144,16 +148,21 @@ std::string WebSocketRequestLines(
       "Sec-WebSocket-Key: ";
   lines += key;
   lines += "\r\n";
-  for (const std::string& each : subprotocols) {
+  for (const std::string& each : offer.subprotocols) {
     lines += "Sec-WebSocket-Protocol: " + each + "\r\n";
+  }
+  if (offer.deflate) {
+    lines += "Sec-WebSocket-Extensions: ";
+    lines += kWebSocketDeflateOffer;
+    lines += "\r\n";
   }
   return lines;
 }
 
 flare::Status CheckWebSocketAnswer(const HttpResponse& answer,
                                    std::string_view key,
-                                   const std::vector<std::string>& offered,
-                                   std::string* subprotocol) {
+                                   const WebSocketOffer& offer,
+                                   WebSocketChoice* choice) {
   if (!HasMember(answer, "Upgrade", "websocket") ||
       !HasMember(answer, "Connection", "upgrade")) {
     return Wrong("switches to another protocol");
@@ -161,17 +170,24 @@ flare::Status CheckWebSocketAnswer(const HttpResponse& answer,
   if (TheOnly(answer, "Sec-WebSocket-Accept") != WebSocketAcceptOf(key)) {
     return Wrong("has another Sec-WebSocket-Accept than the key asks for");
   }
+  *choice = WebSocketChoice();
   if (answer.headers()->contains("Sec-WebSocket-Extensions")) {
-    return Wrong("has extensions, of which none was offered");
+    if (!offer.deflate) {
+      return Wrong("has extensions, of which none was offered");
+    }
+    const auto extension = TheOnly(answer, "Sec-WebSocket-Extensions");
+    if (!extension || !IsWebSocketDeflateAnswer(*extension)) {
+      return Wrong("has other extensions than the one that was offered");
+    }
+    choice->deflate = true;
   }
-  subprotocol->clear();
   if (!answer.headers()->contains("Sec-WebSocket-Protocol")) return {};
   const auto chosen = TheOnly(answer, "Sec-WebSocket-Protocol");
-  if (!chosen ||
-      std::find(offered.begin(), offered.end(), *chosen) == offered.end()) {
+  if (!chosen || std::find(offer.subprotocols.begin(), offer.subprotocols.end(),
+                           *chosen) == offer.subprotocols.end()) {
     return Wrong("chooses a subprotocol that wasn't offered");
   }
-  *subprotocol = *chosen;
+  choice->subprotocol = *chosen;
   return {};
 }
 

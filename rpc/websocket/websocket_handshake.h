@@ -3,12 +3,14 @@
 #ifndef FLARE_RPC_WEBSOCKET_WEBSOCKET_HANDSHAKE_H_
 #define FLARE_RPC_WEBSOCKET_WEBSOCKET_HANDSHAKE_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "flare/base/status.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/websocket/websocket_deflate.h"
 
 namespace flare::rpc {
 
@@ -31,19 +33,30 @@ std::string ChooseWebSocketSubprotocol(const HttpRequest& request,
 
 // The fields of the answer 101, behind those in *fields.
 void AddWebSocketAnswer(const HttpRequest& request,
-                        std::string_view subprotocol, HttpHeaders* fields);
+                        std::string_view subprotocol,
+                        const std::optional<WebSocketDeflate>& deflate,
+                        HttpHeaders* fields);
 
-// The field lines of a client's request, each with its CRLF. Subprotocols must
-// be tokens of HTTP.
+// The offer of a client, and the server's choice.
+struct WebSocketOffer {
+  std::vector<std::string> subprotocols = {};  // Tokens of HTTP.
+  bool deflate = false;
+};
+struct WebSocketChoice {
+  std::string subprotocol = {};
+  bool deflate = false;
+};
+
+// The field lines of a client's request, each with its CRLF.
 std::string WebSocketRequestLines(std::string_view key,
-                                  const std::vector<std::string>& subprotocols);
+                                  const WebSocketOffer& offer);
 
-// Looks at the answer 101 to a request with `key`, and sets *subprotocol. A
-// failure has no code of meaning.
+// Looks at the answer 101 to a request with `key`, and sets *choice. A failure
+// has no code of meaning.
 flare::Status CheckWebSocketAnswer(const HttpResponse& answer,
                                    std::string_view key,
-                                   const std::vector<std::string>& offered,
-                                   std::string* subprotocol);
+                                   const WebSocketOffer& offer,
+                                   WebSocketChoice* choice);
 
 }  // namespace flare::rpc
 

@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/compression.h"
 #include "flare/io/secrets.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/websocket/utf8_checker.h"
@@ -67,7 +68,8 @@ WebSocketSession::WebSocketSession(Options options)
       connection_(options_.connection),
       decoder_(/*masked=*/!options_.is_client,
                {.max_message_size = options_.limits.max_message_size,
-                .max_fragments = options_.limits.max_fragments}),
+                .max_fragments = options_.limits.max_fragments,
+                .inflates = deflates()}),
       control_guard_(options_.limits.max_control_frames),
       output_(options_.output) {
   connection_->LowerOutputRoom(options_.limits.max_unsent);
@@ -233,9 +235,7 @@ flare::Status WebSocketSession::Write(WebSocketMessage message) {
   }
   const std::size_t size = message.data.size();
   if (flare::Status room = WaitForRoom(); !room.ok()) return room;
-  Buffer frame = FrameOf(
-      message.is_text ? WebSocketOpcode::kText : WebSocketOpcode::kBinary,
-      std::move(message.data));
+  Buffer frame = FrameOfMessage(std::move(message));
   for (;;) {
     {
       ScopedLock guard(lock_);
@@ -285,13 +285,27 @@ flare::Status WebSocketSession::WaitForRoom() {
   return {};
 }
 
-Buffer WebSocketSession::FrameOf(WebSocketOpcode opcode, Buffer payload) const {
+Buffer WebSocketSession::FrameOfMessage(WebSocketMessage message) const {
+  const WebSocketOpcode opcode =
+      message.is_text ? WebSocketOpcode::kText : WebSocketOpcode::kBinary;
+  if (deflates() && message.data.size() >= options_.compress_from) {
+    auto deflated = DeflateMessage(message.data, options_.window_bits);
+    // Else, or without memory for it, as it is.
+    if (deflated && deflated->size() < message.data.size()) {
+      return FrameOf(opcode, *std::move(deflated), /*deflated=*/true);
+    }
+  }
+  return FrameOf(opcode, std::move(message.data));
+}
+
+Buffer WebSocketSession::FrameOf(WebSocketOpcode opcode, Buffer payload,
+                                 bool deflated) const {
   if (!options_.is_client) {
-    return MakeWebSocketFrame(opcode, std::move(payload), nullptr);
+    return MakeWebSocketFrame(opcode, std::move(payload), nullptr, deflated);
   }
   WebSocketMask mask;
   io::FillRandom(mask.data(), mask.size());
-  return MakeWebSocketFrame(opcode, std::move(payload), &mask);
+  return MakeWebSocketFrame(opcode, std::move(payload), &mask, deflated);
 }
 
 void WebSocketSession::SendControl(WebSocketOpcode opcode,
@@ -308,10 +322,11 @@ void WebSocketSession::SendControl(WebSocketOpcode opcode,
 void WebSocketSession::SendClose(int code, std::string_view reason) {
   if (close_sent_ || lost_) return;
   close_sent_ = true;  // [WS4]
+  const bool has_output = connection_->OutputTakenAt().has_value();
   try {
     static_cast<void>(connection_->Write(FrameOf(
         WebSocketOpcode::kClose, MakeWebSocketClosePayload(code, reason))));
-    if (!input_over_) SetCloseTimer();
+    if (!input_over_) SetCloseTimer(has_output);
   } catch (const std::bad_alloc&) {
     connection_->Close(flare::Status(ENOMEM));  // [WS6]
   }
@@ -494,9 +509,7 @@ WebSocketSession::Due WebSocketSession::NextDue(std::int64_t now_ns) const {
 void WebSocketSession::OnTimer() {
   // One that takes our messages, if slowly, is there, whether or not it says
   // anything.
-  const bool takes =
-      connection_->PeerTakesOutput(ToNs(options_.limits.idle_timeout)) &&
-      !connection_->PeerHasAllOutput();
+  const std::int64_t taken_ns = connection_->OutputTakenAt().value_or(0);
   fiber::TimerId mine = 0;
   bool give_up = false;
   {
@@ -504,11 +517,8 @@ void WebSocketSession::OnTimer() {
     if (timers_over_ || input_over_) return;
     mine = std::exchange(timer_, 0);  // [WS5]
     const std::int64_t now_ns = NowNs();
-    Due due = NextDue(now_ns);
-    if (takes && due.at_ns <= now_ns && !due.ping) {
-      heard_ns_ = now_ns;
-      due = NextDue(now_ns);
-    }
+    heard_ns_ = std::max(heard_ns_, taken_ns);
+    const Due due = NextDue(now_ns);
     give_up = due.at_ns <= now_ns && !due.ping;
     if (due.at_ns <= now_ns && due.ping) {
       pinged_ns_ = now_ns;
@@ -544,7 +554,7 @@ void WebSocketSession::SetTimer(std::int64_t at_ns) {
 // frame. Until then it must take something within each.
 void WebSocketSession::OnCloseTimer(bool had_output) {
   if (closed()) return AnswerClose(/*all_read=*/false);
-  const bool has_output = !connection_->PeerHasAllOutput();
+  const bool has_output = connection_->OutputTakenAt().has_value();
   if (has_output
           ? connection_->PeerTakesOutput(ToNs(options_.limits.close_timeout))
           : had_output) {

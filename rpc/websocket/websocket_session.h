@@ -42,6 +42,10 @@ class WebSocketSession final : public HttpTunnelReceiver {
     bool is_client = false;
     WebSocketLimits limits = {};
     std::string subprotocol = {};
+    // With permessage-deflate: messages from that size on are compressed, for a
+    // window of so many bits. 0: without.
+    std::size_t compress_from = 0;
+    int window_bits = 15;
     Endpoint remote_peer = {};
     RefPtr<io::StreamConnection> connection = {};
     // Must live until Finish(), or, of a client, until OnClosed().
@@ -71,6 +75,7 @@ class WebSocketSession final : public HttpTunnelReceiver {
   int close_code() const;
   std::string close_reason() const;
   const std::string& subprotocol() const { return options_.subprotocol; }
+  bool deflates() const { return options_.compress_from != 0; }
   const Endpoint& remote_peer() const { return options_.remote_peer; }
   bool is_client() const { return options_.is_client; }
 
@@ -104,7 +109,9 @@ class WebSocketSession final : public HttpTunnelReceiver {
 
   // Output.
   flare::Status WaitForRoom();
-  Buffer FrameOf(WebSocketOpcode opcode, Buffer payload) const;
+  Buffer FrameOfMessage(WebSocketMessage message) const;
+  Buffer FrameOf(WebSocketOpcode opcode, Buffer payload,
+                 bool deflated = false) const;
   void SendControl(WebSocketOpcode opcode, std::string_view payload)
       FLARE_REQUIRES(lock_);
   // `all_read`: only if no message waits for Read().

@@ -1,6 +1,7 @@
 // WebSockets of a server and of a client of this library, and of raw bytes.
 #include "flare/rpc/websocket.h"
 
+#include <linux/filter.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/compression.h"
+#include "flare/base/endpoint.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/this_fiber.h"
@@ -30,6 +33,7 @@
 #include "flare/rpc/http/http_upgrade.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/interceptor.h"
+#include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_client.h"
 #include "flare/rpc/testing/server_fixture.h"
@@ -88,6 +92,16 @@ class WebSocketTest : public testing::ServerTest {
   void Start(WebSocketHandler handler, WebSocketServerOptions options = {}) {
     server().AddWebSocketHandler("/ws", std::move(handler), std::move(options));
     StartServer();
+  }
+
+  static std::unique_ptr<Server> ServerOf(
+      const std::string& path, const WebSocketServerOptions& options) {
+    auto server = std::make_unique<Server>();
+    server->AddWebSocketHandler(path, Echo, options);
+    server->AddProtocol("http");
+    server->ListenOn(EndpointFromIpv4("127.0.0.1", 0));
+    if (!server->Start()) return nullptr;
+    return server;
   }
 
   std::string Url(const std::string& path = "/ws") {
@@ -371,6 +385,71 @@ TEST_F(WebSocketTest, UnreadMessagesHoldThePeer) {
   EXPECT_EQ(TextOf(socket->Read()), "(none)");
 }
 
+// --- compression -------------------------------------------------------------
+
+TEST_F(WebSocketTest, CompressesIfBothSidesWantIt) {
+  for (const auto& [server_from, client_from] :
+       {std::pair(100, 100), std::pair(100, 0), std::pair(0, 100)}) {
+    SCOPED_TRACE(client_from);
+    WebSocketServerOptions options;
+    options.compress_from = server_from;
+    const std::string path =
+        "/" + std::to_string(server_from) + "/" + std::to_string(client_from);
+    const std::unique_ptr<Server> server = ServerOf(path, options);
+    ASSERT_TRUE(server);
+    const std::string url = "ws://" + server->endpoint().ToString() + path;
+    const bool both = server_from != 0 && client_from != 0;
+    HttpClient client;
+    WebSocketClientOptions client_options;
+    client_options.compress_from = client_from;
+    auto socket = client.OpenWebSocket(url, client_options);
+    ASSERT_TRUE(socket) << socket.error().ToString();
+    EXPECT_EQ(socket->compresses(), both);
+    for (const std::size_t n : {0u, 99u, 100u, 70'000u}) {
+      const std::string text(n, 'x');
+      ASSERT_TRUE(socket->WriteText(text).ok());
+      EXPECT_EQ(TextOf(socket->Read()), "text:" + text);
+    }
+    EXPECT_TRUE(socket->Close().ok());
+    EXPECT_FALSE(socket->Read());
+    EXPECT_EQ(socket->close_code(), 1000);
+    server->Stop();
+    server->Join();
+  }
+}
+
+TEST_F(WebSocketTest, CompressedMessagesAreSmall) {
+  Start(
+      [](WebSocket& socket, const HttpRequest&) {
+        EXPECT_TRUE(socket.compresses());
+        EXPECT_EQ(TextOf(socket.Read()), "text:" + std::string(1000, 'x'));
+        EXPECT_TRUE(socket.WriteText(std::string(1000, 'y')).ok());
+        EXPECT_TRUE(socket.WriteText("short").ok());
+      },
+      {.compress_from = 100});
+  testing::RawClient client(endpoint());
+  client.Send(
+      Upgrade("Sec-WebSocket-Extensions: permessage-deflate; "
+              "server_max_window_bits=10\r\n"));
+  EXPECT_THAT(
+      client.ReadUntil("\r\n\r\n"),
+      HasSubstr("Sec-WebSocket-Extensions: permessage-deflate; "
+                "server_no_context_takeover; client_no_context_takeover; "
+                "server_max_window_bits=10\r\n"));
+  const auto deflated = [](char c) {
+    return *DeflateMessage(CreateBufferSlow(std::string(1000, c)), 9);
+  };
+  client.Send(FlattenSlow(MakeWebSocketFrame(WebSocketOpcode::kText,
+                                             deflated('x'), &kMask,
+                                             /*deflated=*/true)));
+  const std::string expected =
+      FlattenSlow(MakeWebSocketFrame(WebSocketOpcode::kText, deflated('y'),
+                                     nullptr, /*deflated=*/true)) +
+      ServerFrame(WebSocketOpcode::kText, "short");
+  EXPECT_LT(expected.size(), 50u);
+  EXPECT_EQ(client.ReadExactly(expected.size()), expected);
+}
+
 // --- limits ------------------------------------------------------------------
 
 TEST_F(WebSocketTest, BrokenPeersAreTold) {
@@ -447,6 +526,27 @@ TEST_F(WebSocketTest, SilentPeersArePingedThenGivenUp) {
   const auto client = Open();
   const std::string ping = ServerFrame(WebSocketOpcode::kPing, "");
   EXPECT_EQ(client->ReadExactly(ping.size()), ping);
+  over.Wait();
+}
+
+// Our pings wait in our kernel for ever: that is no sign of life.
+TEST_F(WebSocketTest, PeersThatVanishAreGivenUp) {
+  fiber::Event over;
+  Start(
+      [&](WebSocket& socket, const HttpRequest&) {
+        EXPECT_FALSE(socket.Read());
+        EXPECT_THAT(socket.close_reason(), HasSubstr("idle_timeout"));
+        over.Set();
+      },
+      {.limits = {.ping_interval = 20ms, .idle_timeout = 200ms}});
+  const StopAtEnd stop(this);
+  const auto client = Open();
+  // Its kernel drops all packets, and acknowledges none.
+  sock_filter drop{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
+  const sock_fprog program{.len = 1, .filter = &drop};
+  ASSERT_EQ(setsockopt(client->fd(), SOL_SOCKET, SO_ATTACH_FILTER, &program,
+                       sizeof(program)),
+            0);
   over.Wait();
 }
 

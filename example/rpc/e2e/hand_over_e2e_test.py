@@ -146,8 +146,10 @@ class UnderLoad(HandOver):
 
   def check_take_overs(self, *protocols):
     # A busy machine may bring neither a request nor a reply for long.
-    patience = "--flare_rpc_server_stop_linger_ms=4000"
-    first = self.start_first(patience)
+    # Some calls are under way at each moment.
+    flags = ("--flare_rpc_server_stop_linger_ms=4000", "--work=sleep_fiber",
+             "--work_us=6000")
+    first = self.start_first(*flags)
     presses = [self.start_press(protocol, first.port)
                for protocol in protocols]
     callers = FreshCallers(first.port)
@@ -155,7 +157,7 @@ class UnderLoad(HandOver):
     server = first
     for _ in range(2):
       self.wait_for_calls(presses, callers)
-      successor = self.start_next(first.port, patience)
+      successor = self.start_next(first.port, *flags)
       successor.wait_for("Has taken over")
       self.assertEqual(server.wait(), 0, server)
       server = successor
