@@ -334,10 +334,11 @@ Result DeflateMessage(const Buffer& data, int window_bits) {
   return window_bits >= 12 ? DeflateWithin<12>(data) : DeflateWithin<9>(data);
 }
 
-Result InflateMessage(const Buffer& data, std::size_t max_output) {
+Result InflateMessage(Buffer data, std::size_t max_output) {
   std::string all;
   all.reserve(data.size() + kFlushed.size() + kLastBlock.size());
   for (const std::string_view slice : data) all += slice;
+  data.Clear();
   all += kFlushed;
   all += kLastBlock;
   auto codec = MakePooled<MessageDecompressor>();

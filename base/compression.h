@@ -63,8 +63,10 @@ constexpr bool IsCompressed(CompressionAlgorithm algorithm) {
 [[nodiscard]] Expected<Buffer, Status> DeflateMessage(const Buffer& data,
                                                       int window_bits);
 
-// Decompresses such a message, with any window. Fails as Decompress() does.
-[[nodiscard]] Expected<Buffer, Status> InflateMessage(const Buffer& data,
+// Decompresses such a message, with any window. Fails as Decompress() does,
+// except that a message which is cut off within a block that isn't compressed
+// may end with some bytes of the flush.
+[[nodiscard]] Expected<Buffer, Status> InflateMessage(Buffer data,
                                                       std::size_t max_output);
 
 // Compresses a stream whose end isn't known yet, piece by piece:

@@ -624,12 +624,15 @@ bool StreamConnection::PeerTakesOutput(std::int64_t span_ns) {
   return !closing_ && SaturatingAdd(NoteTaken(), span_ns) > NowNs();
 }
 
-std::optional<std::int64_t> StreamConnection::OutputTakenAt() {
+StreamConnection::OutputLook StreamConnection::LookAtOutput() {
   ScopedLock guard(lifecycle_lock_);
-  if (closing_) return 0;  // Who would take the rest?
-  NoteTaken();
-  if (!HasUntakenOutput()) return std::nullopt;
-  return taken_.taken_at_ns();
+  if (closing_) return {.left = true, .taken_ns = 0};  // It is dropped.
+  const std::int64_t sent_ns = NoteTaken();
+  // The kernel counts memory instead of bytes in a Unix socket, which itself
+  // takes no more than its peer does.
+  const bool is_unix = remote_endpoint().family() == AF_UNIX;
+  return {.left = HasUntakenOutput(),
+          .taken_ns = is_unix ? sent_ns : taken_.taken_at_ns()};
 }
 
 // Must not touch anything after having let the lock go, if it returns true: the

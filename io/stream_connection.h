@@ -244,10 +244,15 @@ class StreamConnection final : public StreamSocket,
   // last call. Any thread; one system call.
   bool PeerTakesOutput(std::int64_t span_ns);
 
-  // When the peer was first seen to have taken as much of its output as it has
-  // now, in NowNs() time, while more is left; 0: never. nullopt: it has taken
-  // all. As far as the kernel says; any thread; one system call.
-  std::optional<std::int64_t> OutputTakenAt();
+  // How far the peer is with our output, as far as the kernel says.
+  struct OutputLook {
+    bool left;  // It hasn't taken all.
+    // When it was first seen to have taken as much as it has now, in NowNs()
+    // time; 0: it has taken nothing.
+    std::int64_t taken_ns;
+  };
+  // Any thread; one system call.
+  OutputLook LookAtOutput();
 
   // When bytes were last received or sent (at first: creation), in NowNs()
   // time. Any thread.

@@ -221,6 +221,10 @@ WebSocketDecoder::Result WebSocketDecoder::ReadPayload(Buffer& in) {
   in_frame_ = false;
   if (!final_) return Result::kMessage;
   in_message_ = false;
+  if (drops_) {
+    message_.Clear();
+    return Result::kMessage;
+  }
   if (deflated_) return Inflate();
   if (is_text_ && !utf8_.complete()) {
     return Break(kWebSocketBadText, "a text message that isn't UTF-8");
@@ -229,7 +233,7 @@ WebSocketDecoder::Result WebSocketDecoder::ReadPayload(Buffer& in) {
 }
 
 WebSocketDecoder::Result WebSocketDecoder::Inflate() {
-  auto inflated = InflateMessage(message_, limits_.max_message_size);
+  auto inflated = InflateMessage(TakeMessage(), limits_.max_message_size);
   if (!inflated) {
     switch (inflated.error().code()) {
       case EMSGSIZE:

@@ -44,6 +44,8 @@ class WebSocketDecoder {
       : masked_(masked), limits_(limits) {}
 
   Result Next(Buffer& in);
+  // From here on messages are empty: nobody reads them.
+  void DropMessages() { drops_ = true; }
 
   bool is_text() const { return is_text_; }
   Buffer TakeMessage() { return std::exchange(message_, Buffer()); }
@@ -100,6 +102,7 @@ class WebSocketDecoder {
   bool in_message_ = false;
   bool is_text_ = false;
   bool deflated_ = false;
+  bool drops_ = false;
   std::size_t fragments_ = 0;
   Utf8Checker utf8_;
   Buffer message_;

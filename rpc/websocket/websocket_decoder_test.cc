@@ -286,6 +286,17 @@ TEST(WebSocketDecoderTest, RefusesThatBitWhereItMustNotBe) {
             Events{"broken:1002"});
 }
 
+// Once nobody reads them.
+TEST(WebSocketDecoderTest, DroppedMessagesArentInflated) {
+  WebSocketDecoder decoder(true, kInflates);
+  decoder.DropMessages();
+  EXPECT_EQ(
+      Decode(Frame(kFinal | kDeflated | kBinary, "no deflate") +
+                 Frame(kFinal | kText, "text") + Frame(kFinal | kPing, ""),
+             1000, decoder),
+      (Events{"binary:", "text:", "ping:"}));
+}
+
 TEST(WebSocketDecoderTest, WhatInflatesIsChecked) {
   const auto decode = [](const std::string& payload) {
     return Decode(Frame(kFinal | kDeflated | kText, payload), true, kInflates);

@@ -98,6 +98,10 @@ HttpTunnelReceiver::Input WebSocketSession::OnInput(Buffer& in,
                                                     std::size_t* need,
                                                     std::string* error) {
   while (!deaf_) {
+    // relaxed: a hint, see Deliver().
+    if (drops_messages_.load(std::memory_order_relaxed)) {
+      decoder_.DropMessages();
+    }
     switch (decoder_.Next(in)) {
       case WebSocketDecoder::Result::kNeedMore:
         *need = std::min(decoder_.need(), kMaxFramePiece);
@@ -322,11 +326,14 @@ void WebSocketSession::SendControl(WebSocketOpcode opcode,
 void WebSocketSession::SendClose(int code, std::string_view reason) {
   if (close_sent_ || lost_) return;
   close_sent_ = true;  // [WS4]
-  const bool has_output = connection_->OutputTakenAt().has_value();
   try {
     static_cast<void>(connection_->Write(FrameOf(
         WebSocketOpcode::kClose, MakeWebSocketClosePayload(code, reason))));
-    if (!input_over_) SetCloseTimer(has_output);
+    if (!input_over_) {
+      close_since_ns_ = NowNs();
+      close_watch_.Begin(close_since_ns_, /*left=*/true);
+      SetCloseTimer();
+    }
   } catch (const std::bad_alloc&) {
     connection_->Close(flare::Status(ENOMEM));  // [WS6]
   }
@@ -448,6 +455,8 @@ void WebSocketSession::AfterEnd() {
 
 void WebSocketSession::DropUnread() {
   discarding_ = true;
+  // relaxed: a hint, that messages needn't be decompressed any more.
+  drops_messages_.store(true, std::memory_order_relaxed);
   unread_.clear();
   unread_bytes_ = 0;
   CountHeld();
@@ -509,7 +518,7 @@ WebSocketSession::Due WebSocketSession::NextDue(std::int64_t now_ns) const {
 void WebSocketSession::OnTimer() {
   // One that takes our messages, if slowly, is there, whether or not it says
   // anything.
-  const std::int64_t taken_ns = connection_->OutputTakenAt().value_or(0);
+  const auto look = connection_->LookAtOutput();
   fiber::TimerId mine = 0;
   bool give_up = false;
   {
@@ -517,7 +526,7 @@ void WebSocketSession::OnTimer() {
     if (timers_over_ || input_over_) return;
     mine = std::exchange(timer_, 0);  // [WS5]
     const std::int64_t now_ns = NowNs();
-    heard_ns_ = std::max(heard_ns_, taken_ns);
+    heard_ns_ = std::max(heard_ns_, output_watch_.TakenSince(look, now_ns));
     const Due due = NextDue(now_ns);
     give_up = due.at_ns <= now_ns && !due.ping;
     if (due.at_ns <= now_ns && due.ping) {
@@ -550,37 +559,44 @@ void WebSocketSession::SetTimer(std::int64_t at_ns) {
       [self = RefPtr<WebSocketSession>(ref_ptr, this)] { self->OnTimer(); });
 }
 
-// The peer has close_timeout to answer, which begins when it has got the close
-// frame. Until then it must take something within each.
-void WebSocketSession::OnCloseTimer(bool had_output) {
+// Our close frame: the peer may have more time. Its own: nobody has read up to
+// it for long.
+void WebSocketSession::OnCloseTimer() {
   if (closed()) return AnswerClose(/*all_read=*/false);
-  const bool has_output = connection_->OutputTakenAt().has_value();
-  if (has_output
-          ? connection_->PeerTakesOutput(ToNs(options_.limits.close_timeout))
-          : had_output) {
-    fiber::TimerId mine = 0;
-    try {
-      ScopedLock guard(lock_);
-      mine = std::exchange(close_timer_, 0);  // [WS5]
-      SetCloseTimer(has_output);
-    } catch (const std::bad_alloc&) {
-      connection_->Close(flare::Status(ENOMEM));  // [WS6]
-    }
-    if (mine != 0) fiber::KillTimer(mine);
-    return;
+  const auto look = connection_->LookAtOutput();
+  fiber::TimerId mine = 0;
+  bool give_up = false;
+  try {
+    ScopedLock guard(lock_);
+    mine = std::exchange(close_timer_, 0);  // [WS5]
+    const std::int64_t now_ns = NowNs();
+    close_since_ns_ =
+        std::max(close_since_ns_, close_watch_.TakenSince(look, now_ns));
+    give_up = SaturatingAdd(close_since_ns_,
+                            ToNs(options_.limits.close_timeout)) <= now_ns;
+    if (!give_up) SetCloseTimer();
+  } catch (const std::bad_alloc&) {
+    connection_->Close(flare::Status(ENOMEM));  // [WS6]
   }
-  connection_->Close(flare::Status::Lenient(
-      ETIMEDOUT, "the peer doesn't answer a close frame (close_timeout)"));
+  if (mine != 0) fiber::KillTimer(mine);
+  if (give_up) {
+    connection_->Close(flare::Status::Lenient(
+        ETIMEDOUT, "the peer doesn't answer a close frame (close_timeout)"));
+  }
 }
 
-void WebSocketSession::SetCloseTimer(bool has_output) {
+void WebSocketSession::SetCloseTimer() {
   if (timers_over_ || close_timer_ != 0) return;
+  // Looks at an answer that is awaited come more often, so that its time is
+  // known well.
   const std::int64_t patience_ns =
-      std::max(ToNs(options_.limits.close_timeout), kLeastDelayNs);
+      std::max(ToNs(options_.limits.close_timeout) / (input_over_ ? 1 : 10),
+               kLeastDelayNs);
   close_timer_ =
       fiber::SetTimer(ToTimePoint(SaturatingAdd(NowNs(), patience_ns)),
-                      [self = RefPtr<WebSocketSession>(ref_ptr, this),
-                       has_output] { self->OnCloseTimer(has_output); });
+                      [self = RefPtr<WebSocketSession>(ref_ptr, this)] {
+                        self->OnCloseTimer();
+                      });
 }
 
 void WebSocketSession::StopTimers() {

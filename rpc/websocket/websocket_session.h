@@ -8,6 +8,7 @@
 #ifndef FLARE_RPC_WEBSOCKET_WEBSOCKET_SESSION_H_
 #define FLARE_RPC_WEBSOCKET_WEBSOCKET_SESSION_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
@@ -133,9 +135,30 @@ class WebSocketSession final : public HttpTunnelReceiver {
   // Time.
   void OnTimer();
   void SetTimer(std::int64_t at_ns) FLARE_REQUIRES(lock_);
-  void OnCloseTimer(bool had_output);
-  void SetCloseTimer(bool has_output = false) FLARE_REQUIRES(lock_);
+  void OnCloseTimer();
+  void SetCloseTimer() FLARE_REQUIRES(lock_);
   void StopTimers();
+  // Tells by looks at the output from time to time when the peer was last seen
+  // to take some of it, though it had more to take: a sign of life of one that
+  // says nothing.
+  class OutputWatch {
+   public:
+    void Begin(std::int64_t now_ns, bool left) {
+      left_ = left;
+      looked_ns_ = now_ns;
+    }
+    // `look`: of now. 0: it wasn't seen to since the last look.
+    std::int64_t TakenSince(const io::StreamConnection::OutputLook& look,
+                            std::int64_t now_ns) {
+      const bool had_more = std::exchange(left_, look.left) || look.left;
+      const std::int64_t since_ns = std::exchange(looked_ns_, now_ns);
+      return had_more && look.taken_ns > since_ns ? look.taken_ns : 0;
+    }
+
+   private:
+    bool left_ = false;  // At the last look.
+    std::int64_t looked_ns_ = 0;
+  };
   struct Due {
     std::int64_t at_ns;
     bool ping;  // Else the peer is given up.
@@ -149,6 +172,8 @@ class WebSocketSession final : public HttpTunnelReceiver {
   WebSocketDecoder decoder_;
   FloodGuard control_guard_;
   bool deaf_ = false;  // Input is thrown away.
+  // discarding_, for the reader: a hint.
+  std::atomic<bool> drops_messages_{false};
 
   mutable Spinlock lock_;
   StreamOutput* output_ FLARE_GUARDED_BY(lock_);  // Null: left.
@@ -174,6 +199,10 @@ class WebSocketSession final : public HttpTunnelReceiver {
   bool timers_over_ FLARE_GUARDED_BY(lock_) = false;
   std::int64_t heard_ns_ FLARE_GUARDED_BY(lock_) = 0;  // Since when to count.
   std::int64_t pinged_ns_ FLARE_GUARDED_BY(lock_) = 0;
+  OutputWatch output_watch_ FLARE_GUARDED_BY(lock_);  // While it is open.
+  // The peer's time to answer our close frame begins when it has got that.
+  OutputWatch close_watch_ FLARE_GUARDED_BY(lock_);
+  std::int64_t close_since_ns_ FLARE_GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace flare::rpc
