@@ -350,8 +350,10 @@ TEST_P(ClientRaceTest, ConnectingAndItsDeadline) {
         ToTimePoint(at_ns + static_cast<std::int64_t>(random() % 200'000)));
     const int code = call.Start(&channel)->Await();
     EXPECT_TRUE(code == STATUS_TIMEOUT || code == STATUS_FAIL_TO_CONNECT)
-        << code;
+        << code << ": " << call.controller.ErrorText();
     ended.wait();
+    // The next server may get this one's port: not its connection, too.
+    ShutdownClientSide();
   }
 }
 
