@@ -90,6 +90,7 @@ class WebSocketDecoder {
 
   const bool masked_;
   const Limits limits_;
+  bool drops_ = false;  // Messages are empty.
 
   // The current data frame.
   std::size_t left_ = 0;   // Bytes of its payload that are to come.
@@ -102,7 +103,6 @@ class WebSocketDecoder {
   bool in_message_ = false;
   bool is_text_ = false;
   bool deflated_ = false;
-  bool drops_ = false;
   std::size_t fragments_ = 0;
   Utf8Checker utf8_;
   Buffer message_;

@@ -331,7 +331,7 @@ void WebSocketSession::SendClose(int code, std::string_view reason) {
         WebSocketOpcode::kClose, MakeWebSocketClosePayload(code, reason))));
     if (!input_over_) {
       close_since_ns_ = NowNs();
-      close_watch_.Begin(close_since_ns_, /*left=*/true);
+      close_watch_.Begin(close_since_ns_);
       SetCloseTimer();
     }
   } catch (const std::bad_alloc&) {

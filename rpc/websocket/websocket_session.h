@@ -143,11 +143,13 @@ class WebSocketSession final : public HttpTunnelReceiver {
   // says nothing.
   class OutputWatch {
    public:
-    void Begin(std::int64_t now_ns, bool left) {
-      left_ = left;
+    // Output was just written.
+    void Begin(std::int64_t now_ns) {
+      left_ = true;
       looked_ns_ = now_ns;
     }
-    // `look`: of now. 0: it wasn't seen to since the last look.
+    // When the peer took some, as `look` shows, which was made at `now_ns`; 0:
+    // it has taken none since the look before.
     std::int64_t TakenSince(const io::StreamConnection::OutputLook& look,
                             std::int64_t now_ns) {
       const bool had_more = std::exchange(left_, look.left) || look.left;
