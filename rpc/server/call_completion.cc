@@ -1,7 +1,8 @@
 // Two leave a call, in any order: the task that calls the service, and `done`.
 // Their progress is in one word:
 //
-//   kReturned  the service's method has returned, or wasn't called
+//   kReturned  the service's method has returned, or wasn't called; set from
+//              the start with interceptors, behind which the task releases all
 //   kEnded     somebody has claimed the end: by `done`, or as the method threw
 //   kThrown    ... the latter; set with kEnded, at once, or not at all
 //   kReleased  all of the call is released but its memory

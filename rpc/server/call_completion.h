@@ -70,7 +70,7 @@ class CallCompletion {
   // The interceptors are called next, in place of the method.
   void BeginIntercepted() {
     // relaxed: nobody else knows of the call.
-    word_.store(kIntercepted, std::memory_order_relaxed);
+    word_.store(kIntercepted | kReturned, std::memory_order_relaxed);
   }
   // Within them, when the method has returned: blocks the fiber until `done`
   // was run.
@@ -78,8 +78,8 @@ class CallCompletion {
     // acquire: pairs with ClaimByDone().
     if ((word_.load(std::memory_order_acquire) & kEnded) == 0) BlockForDone();
   }
-  // They have returned: the caller answers the call, releases and gives it
-  // back. True: the method has thrown.
+  // They have returned: the caller answers the call and releases it. True: the
+  // method has thrown.
   [[nodiscard]] bool Seal() {
     // acq_rel: pairs with Watch() [CE1].
     return (SetOnce(kSealed, std::memory_order_acq_rel) & kThrown) != 0;
@@ -102,7 +102,7 @@ class CallCompletion {
     if ((before & (kEnded | kIntercepted)) == 0) [[likely]]
       return true;
     // Else the task goes on from here.
-    if (before != kIntercepted) NoteDone(before);
+    if (before != (kIntercepted | kReturned)) NoteDone(before);
     return false;
   }
 

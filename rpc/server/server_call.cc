@@ -331,8 +331,7 @@ void ServerCall::Reject(ParseResult result) {
   return false;
 }
 
-// With interceptors: the task answers the call when they have returned, and so
-// is the second in [CE2].
+// With interceptors: the task answers the call when they have returned.
 [[gnu::always_inline]] inline void ServerCall::ServeIntercepted() {
   completion_.BeginIntercepted();
   {
@@ -345,10 +344,9 @@ void ServerCall::Reject(ParseResult result) {
       if (method.descriptor->server_streaming()) response = nullptr;
     }
     InterceptedCall call(method.descriptor, &controller_, request, response);
-    const auto last = [](void* self) {
-      static_cast<ServerCall*>(self)->CallAndWait();
-    };
-    InterceptorChain(*method.interceptors, &call, last, this).RunAll();
+    InterceptorChain(*method.interceptors, &call, [this] {
+      CallAndWait();
+    }).RunAll();
   }
   if (completion_.Seal()) [[unlikely]] {
     RespondThrown(*admission_.method());
@@ -356,7 +354,6 @@ void ServerCall::Reject(ParseResult result) {
   }
   Respond(/*last=*/true);
   Finish();
-  GiveBack();
 }
 
 // Calls the service, and waits for `done` unless the method throws before.

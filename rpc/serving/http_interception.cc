@@ -26,7 +26,7 @@ class InterceptedHttpHandler final : public HttpHandler {
     controller.dispatched_ns_ = ToSteadyNs(context->dispatched_at);
     InterceptedCall call(&controller, &request, response);
     std::exception_ptr exception;
-    auto last = [&] {
+    const auto last = [&] {
       context->caller = controller.caller();
       try {
         handler_->HandleRequest(request, response, context);
@@ -40,8 +40,7 @@ class InterceptedHttpHandler final : public HttpHandler {
                       "The handler has failed.", response);
       }
     };
-    const auto run = [](void* f) { (*static_cast<decltype(last)*>(f))(); };
-    InterceptorChain(interceptors_, &call, run, &last).RunAll();
+    InterceptorChain(interceptors_, &call, last).RunAll();
     // To the server, which knows whether something was sent.
     if (exception != nullptr) std::rethrow_exception(exception);
   }
