@@ -53,6 +53,9 @@ enum class Http2Setting : std::uint16_t {
   kMaxHeaderListSize = 6,
 };
 
+// The size of a setting in a frame.
+inline constexpr std::size_t kHttp2SettingSize = 6;
+
 // Bits of Http2FrameHeader::flags.
 inline constexpr std::uint8_t kHttp2EndStream = 0x1;  // DATA, HEADERS
 inline constexpr std::uint8_t kHttp2Ack = 0x1;        // SETTINGS, PING

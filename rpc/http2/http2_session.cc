@@ -21,23 +21,14 @@ constexpr std::size_t kFirstStreams = 100;
 // Smaller ones, in the middle of a block, count as frames that are no messages.
 constexpr std::size_t kLeastContinuation = 1024;
 
-// Changes of SETTINGS_INITIAL_WINDOW_SIZE within a second. Peers that fit it to
-// the network do so now and then.
-constexpr int kMaxWindowChanges = 100;
-
-// A peer that resets a stream sooner hasn't waited for an answer.
-constexpr std::int64_t kYoungNs = 10 * kNsPerMs;
-
-// Longer blocks of fields aren't kept to be compared with the next.
-constexpr std::size_t kMaxKnownHead = 512;
-
 // The most that a peer may announce by SETTINGS_MAX_FRAME_SIZE.
 constexpr std::uint32_t kLargestFrame = (1 << 24) - 1;
 
-// The size of a setting in a frame.
-constexpr std::size_t kSettingSize = 6;
 constexpr std::size_t kPrioritySize = 5;
 constexpr std::size_t kPingSize = 8;
+
+constexpr char kTooManyFrames[] = "too many frames that are no messages";
+constexpr char kTooManyResets[] = "too many streams are reset";
 
 constexpr std::size_t kEndless = std::numeric_limits<std::size_t>::max();
 constexpr std::uint64_t kMaxContent = std::numeric_limits<std::int64_t>::max();
@@ -65,47 +56,30 @@ Http2Session::Http2Session(Role role, const Options& options,
       options_(options),
       handler_(handler),
       has_preface_(role == Role::kClient),
-      control_frames_(options.max_control_frames_per_second),
-      resets_(options.max_resets_per_second),
-      window_changes_(kMaxWindowChanges),
+      floods_(options.max_control_frames_per_second,
+              options.max_resets_per_second, options.max_concurrent_streams),
       decoder_({.max_header_list = options.max_header_list}),
       peer_max_streams_(kFirstStreams) {
-  BufferBuilder builder;
-  WriteBy(&builder);
-  if (role == Role::kClient) builder.Append(kPreface);
+  if (role == Role::kClient) writer_.output()->Append(kPreface);
   WriteSettings();
   if (options_.connection_window > kHttp2InitialWindow) {
     receive_window_ = options_.connection_window;
-    WriteNumbers(Http2FrameType::kWindowUpdate, 0,
-                 {static_cast<std::uint32_t>(options_.connection_window -
-                                             kHttp2InitialWindow)});
+    writer_.WindowUpdate(0, options_.connection_window - kHttp2InitialWindow);
   }
-  written_ = builder.DestructiveGet();
-  output_ = nullptr;
 }
 
 Http2Session::~Http2Session() = default;
 
 void Http2Session::WriteSettings() {
-  const std::pair<Http2Setting, std::uint32_t> settings[] = {
-      {Http2Setting::kInitialWindowSize, options_.stream_window},
-      {Http2Setting::kMaxHeaderListSize,
-       static_cast<std::uint32_t>(
-           std::min<std::size_t>(options_.max_header_list,
-                                 std::numeric_limits<std::uint32_t>::max()))},
-      role_ == Role::kServer
-          ? std::pair(Http2Setting::kMaxConcurrentStreams,
-                      options_.max_concurrent_streams)
-          : std::pair(Http2Setting::kEnablePush, std::uint32_t{0}),
-  };
-  WriteHeader({.length = std::size(settings) * kSettingSize,
-               .type = Http2FrameType::kSettings});
-  for (const auto& [setting, value] : settings) {
-    char bytes[kSettingSize];
-    PutBigEndian32(value,
-                   PutBigEndian16(static_cast<std::uint16_t>(setting), bytes));
-    output()->Append(std::string_view(bytes, sizeof(bytes)));
-  }
+  const auto max_header_list = static_cast<std::uint32_t>(std::min<std::size_t>(
+      options_.max_header_list, std::numeric_limits<std::uint32_t>::max()));
+  writer_.Settings(
+      {{Http2Setting::kInitialWindowSize, options_.stream_window},
+       {Http2Setting::kMaxHeaderListSize, max_header_list},
+       role_ == Role::kServer
+           ? std::pair(Http2Setting::kMaxConcurrentStreams,
+                       options_.max_concurrent_streams)
+           : std::pair(Http2Setting::kEnablePush, std::uint32_t{0})});
 }
 
 bool Http2Session::over() const {
@@ -117,54 +91,38 @@ void Http2Session::Fail(std::string_view why) noexcept {
   failed_ = true;
   try {
     if (error_.empty()) error_.assign("HTTP/2: ").append(why);
-    // It may be somebody else's.
-    if (output_ != nullptr) static_cast<void>(output_->DestructiveGet());
   } catch (const std::bad_alloc&) {
     error_ = "no memory";  // As short as to need none.
   }
-  output_ = nullptr;
-  own_output_.reset();
+  writer_.Drop();
 }
 
 void Http2Session::Terminate(Http2Error error, std::string_view why) {
   if (std::exchange(terminated_, true)) return;
   error_.assign("HTTP/2: ").append(why);
-  WriteGoAway(role_ == Role::kServer ? last_opened_ : 0, error, why);
+  writer_.GoAway(role_ == Role::kServer ? numbers_.last() : 0, error, why);
 }
 
 void Http2Session::AdmitControlFrame() {
-  if (free_control_frames_ > 0) {
-    --free_control_frames_;
-  } else {
-    CountControlFrame(NowNs());
-  }
+  if (floods_.AdmitControlFrame()) [[likely]]
+    return;
+  Terminate(Http2Error::kEnhanceYourCalm, kTooManyFrames);
 }
 
-void Http2Session::CountControlFrame(std::int64_t now_ns) {
-  if (control_frames_.Admit(now_ns)) return;
-  Terminate(Http2Error::kEnhanceYourCalm,
-            "too many frames that are no messages");
-}
-
-// A flood opens streams to reset them. A client whose calls time out may reset
-// thousands at once, too, but it has waited for them: they count as control
-// frames. None is free, or the heads that open streams would pay for it. Where
-// timeouts are shorter than kYoungNs, or resets are read late, other calls have
-// been answered, and each of those pays for a reset.
 void Http2Session::AdmitPeersReset(const Http2Stream& stream) {
-  const std::int64_t now = ReceiveTime();
-  if (now - stream.opened_at_ns_ >= kYoungNs) {
-    CountControlFrame(now);
-  } else if (free_resets_ > 0) {
-    --free_resets_;
-  } else {
-    AdmitReset();
+  switch (floods_.AdmitPeersReset(stream.opened_at_ns_, ReceiveTime())) {
+    case Http2Floods::Verdict::kFine:
+      return;
+    case Http2Floods::Verdict::kTooManyFrames:
+      return Terminate(Http2Error::kEnhanceYourCalm, kTooManyFrames);
+    case Http2Floods::Verdict::kTooManyResets:
+      return Terminate(Http2Error::kEnhanceYourCalm, kTooManyResets);
   }
 }
 
 void Http2Session::AdmitReset() {
-  if (resets_.Admit(NowNs())) return;
-  Terminate(Http2Error::kEnhanceYourCalm, "too many streams are reset");
+  if (floods_.AdmitReset()) return;
+  Terminate(Http2Error::kEnhanceYourCalm, kTooManyResets);
 }
 
 // --------------------------------------------------------------------------
@@ -290,7 +248,7 @@ void Http2Session::TakeData(const Http2FrameHeader& header, Buffer&& payload) {
   }
   const bool end = header.Has(kHttp2EndStream);
   if (!payload.empty()) {
-    NoteMessageFrame();
+    floods_.NoteMessageFrame();
   } else if (!end) {  // Padding isn't a message, either.
     AdmitControlFrame();
   }
@@ -341,7 +299,7 @@ bool Http2Session::CountData(std::size_t size) {
   }
   ungranted_ += size;
   if (ungranted_ >= options_.connection_window / 2) {
-    WriteWindowUpdate(0, ungranted_);
+    writer_.WindowUpdate(0, ungranted_);
     receive_window_ += static_cast<std::int64_t>(ungranted_);
     ungranted_ = 0;
   }
@@ -388,13 +346,13 @@ void Http2Session::ExpectLateData(std::int64_t window) {
 
 // A frame of a stream that isn't open: it has come late, or breaks the rules.
 void Http2Session::PassOver(const Http2FrameHeader& header) {
-  if (header.stream == 0 || IsIdle(header.stream)) {
+  if (header.stream == 0 || numbers_.IsIdle(header.stream)) {
     return Terminate(Http2Error::kProtocolError,
                      "a frame of a stream that nobody has opened");
   }
   // A reset, or a window, may have crossed the end.
   if (header.type != Http2FrameType::kData) return AdmitControlFrame();
-  if (HasEnded(header.stream)) {
+  if (numbers_.HasEnded(header.stream)) {
     return Terminate(Http2Error::kStreamClosed,
                      "a frame of a stream that has ended");
   }
@@ -467,9 +425,7 @@ void Http2Session::TakeBlock(std::int32_t id, bool end,
         if (target_ != nullptr) [[likely]]
           TakeField(field);
       });
-  if (result.table_changed) {
-    for (KnownHead& head : known_heads_) head.block.clear();
-  }
+  if (result.table_changed) known_heads_.Clear();
   if (!result.error.empty()) {
     return Terminate(Http2Error::kCompressionError, result.error);
   }
@@ -483,26 +439,20 @@ void Http2Session::TakeBlock(std::int32_t id, bool end,
 // Takes the head of a stream that has just begun, if it is known. False: it is
 // another one.
 bool Http2Session::TakeKnownHead(bool end, std::string_view block) {
-  if (block.empty()) return false;  // As places are that hold none.
-  for (std::size_t place = 0; place != kKnownHeads; ++place) {
-    if (known_heads_[place].block != block) continue;
-    Http2Stream* const stream = std::exchange(target_, nullptr);
-    check_ = known_heads_[place].check;
-    handler_->OnSameHead(stream, place);
-    CompleteBlock(stream, end);
-    return true;
-  }
-  return false;
+  const auto place = known_heads_.Find(block);
+  if (!place) return false;
+  Http2Stream* const stream = std::exchange(target_, nullptr);
+  check_ = known_heads_.check(*place);
+  handler_->OnSameHead(stream, *place);
+  CompleteBlock(stream, end);
+  return true;
 }
 
 void Http2Session::KeepHead(Http2Stream* stream, std::string_view block) {
-  if (block.size() > kMaxKnownHead || !check_.End()) return;
-  KnownHead& head = known_heads_[next_known_];
-  head.block.clear();
-  if (!handler_->KeepHead(stream, next_known_)) return;
-  head.block.assign(block);
-  head.check = check_;
-  next_known_ = (next_known_ + 1) % kKnownHeads;
+  if (!check_.End()) return;
+  known_heads_.Keep(block, check_, [&](std::size_t place) {
+    return handler_->KeepHead(stream, place);
+  });
 }
 
 // The stream that a block of fields is for. Null: for none that is open.
@@ -510,8 +460,7 @@ Http2Stream* Http2Session::FindForBlock(std::int32_t id) {
   using Kind = Http2HeadCheck::Kind;
   Http2Stream* const stream = streams_.Find(id);
   if (stream == nullptr || stream->waits_to_open_) {
-    if (role_ == Role::kServer && (id & 1) != 0 && id > last_opened_)
-        [[likely]] {
+    if (role_ == Role::kServer && numbers_.IsNext(id)) [[likely]] {
       check_.Begin(Kind::kRequest);
       return Accept(id);
     }
@@ -531,18 +480,18 @@ Http2Stream* Http2Session::FindForBlock(std::int32_t id) {
 }
 
 void Http2Session::PassOverBlock(std::int32_t id) {
-  if (id == 0 || IsIdle(id)) {
+  if (id == 0 || numbers_.IsIdle(id)) {
     return Terminate(Http2Error::kProtocolError,
                      "HEADERS of a stream that can't be opened");
   }
   // Servers by gRPC's C core send the end of a call twice if its deadline
   // passes, and then its method fails. Other calls share the connection.
   if (role_ == Role::kClient) return AdmitControlFrame();
-  if (HasEnded(id)) {
+  if (numbers_.HasEnded(id)) {
     return Terminate(Http2Error::kStreamClosed,
                      "a frame of a stream that has ended");
   }
-  if (id >= first_skipped_ && id < last_opened_) {
+  if (numbers_.WasSkipped(id)) {
     return Terminate(Http2Error::kProtocolError,
                      "a stream whose number is lower than the last one's");
   }
@@ -550,14 +499,13 @@ void Http2Session::PassOverBlock(std::int32_t id) {
 }
 
 Http2Stream* Http2Session::Accept(std::int32_t id) {
-  first_skipped_ = last_opened_ + 1;
-  last_opened_ = id;
+  numbers_.NoteOpened(id);
   const bool is_new = id <= goaway_last_;
   Http2Stream* const stream = is_new && open_ < options_.max_concurrent_streams
                                   ? handler_->OnStream()
                                   : nullptr;
   if (stream == nullptr) {
-    if (is_new) WriteReset(id, Http2Error::kRefusedStream);
+    if (is_new) writer_.Reset(id, Http2Error::kRefusedStream);
     ExpectLateData(initial_receive_window_);
     AdmitControlFrame();
     return nullptr;
@@ -600,7 +548,7 @@ void Http2Session::CompleteBlock(Http2Stream* stream, bool end) {
   }
   if (well && end) well = CountContent(stream, 0, end);
   if (!well) return Reject(stream, Http2Error::kProtocolError);
-  NoteMessageFrame();
+  floods_.NoteMessageFrame();
   stream->remote_end_ = end;
   handler_->OnHeaders(stream, trailers, end);
   if (end) EndRemote(stream);
@@ -647,7 +595,7 @@ void Http2Session::TakeSettings(const Http2FrameHeader& header,
     return Terminate(Http2Error::kProtocolError, "SETTINGS of a stream");
   }
   const bool ack = header.Has(kHttp2Ack);
-  if (payload.size() % kSettingSize != 0 || (ack && !payload.empty())) {
+  if (payload.size() % kHttp2SettingSize != 0 || (ack && !payload.empty())) {
     return Terminate(Http2Error::kFrameSizeError, "SETTINGS of another size");
   }
   AdmitControlFrame();
@@ -657,20 +605,20 @@ void Http2Session::TakeSettings(const Http2FrameHeader& header,
     peer_max_streams_ = std::numeric_limits<std::size_t>::max();
   }
   std::int64_t window = initial_send_window_;
-  for (; !payload.empty(); payload.remove_prefix(kSettingSize)) {
+  for (; !payload.empty(); payload.remove_prefix(kHttp2SettingSize)) {
     const auto setting =
         static_cast<Http2Setting>(ReadBigEndian16(payload.data()));
     if (!ApplySetting(setting, NumberOf(payload.substr(2)), &window)) return;
   }
   if (!ApplyPeerWindow(window)) return;
-  WriteHeader({.type = Http2FrameType::kSettings, .flags = kHttp2Ack});
+  writer_.Header({.type = Http2FrameType::kSettings, .flags = kHttp2Ack});
 }
 
 bool Http2Session::ApplySetting(Http2Setting setting, std::uint32_t value,
                                 std::int64_t* window) {
   switch (setting) {
     case Http2Setting::kHeaderTableSize:
-      encoder_.SetMaxTableSize(value);
+      writer_.SetMaxTableSize(value);
       return true;
     case Http2Setting::kEnablePush:
       if (value == 0 || (value == 1 && role_ == Role::kServer)) return true;
@@ -698,7 +646,7 @@ bool Http2Session::ApplySetting(Http2Setting setting, std::uint32_t value,
 bool Http2Session::ApplyPeerWindow(std::int64_t window) {
   const std::int64_t more = window - initial_send_window_;
   if (more == 0) return true;
-  if (!window_changes_.Admit(NowNs())) {
+  if (!floods_.AdmitWindowChange()) {
     Terminate(Http2Error::kEnhanceYourCalm,
               "too many changes of the initial window");
     return false;
@@ -737,9 +685,9 @@ void Http2Session::TakePing(const Http2FrameHeader& header,
   AdmitControlFrame();
   if (terminated_) return;
   if (header.Has(kHttp2Ack)) return handler_->OnPong();
-  WriteHeader(
+  writer_.Header(
       {.length = kPingSize, .type = Http2FrameType::kPing, .flags = kHttp2Ack});
-  output()->Append(payload);
+  writer_.output()->Append(payload);
 }
 
 void Http2Session::TakeGoAway(const Http2FrameHeader& header,
@@ -807,7 +755,7 @@ void Http2Session::TakeWindowUpdate(const Http2FrameHeader& header,
 
 Buffer Http2Session::Flush() {
   if (failed_) {
-    output_ = nullptr;
+    writer_.Drop();
     return Buffer();
   }
   try {
@@ -818,13 +766,7 @@ Buffer Http2Session::Flush() {
       if (!line_.empty()) [[unlikely]]
         ServeLine();
     } while (!closing_.empty());
-    Buffer out = std::move(written_);
-    if (output_ != nullptr) {
-      out.Append(output_->DestructiveGet());
-      output_ = nullptr;
-      own_output_.reset();
-    }
-    return out;
+    return writer_.Take();
   } catch (const std::bad_alloc&) {
     Fail("out of memory");
     return Buffer();
@@ -849,26 +791,24 @@ bool Http2Session::Open(Http2Stream* stream, std::span<const Http2Field> fields,
         return field.name == ":method" && field.value == "HEAD";
       });
   return OpenBy(stream, fields, end,
-                [&] { WriteBlock(stream->id_, fields, end); });
+                [&] { writer_.Fields(stream->id_, fields, end); });
 }
 
 bool Http2Session::Open(Http2Stream* stream, Http2FixedFields* fields,
                         bool end) {
-  return OpenBy(stream, fields->fields_, end,
-                [&] { WriteFixed(stream->id_, fields, end); });
+  return OpenBy(stream, fields->fields(), end,
+                [&] { writer_.Fixed(stream->id_, fields, end); });
 }
 
 template <class Write>
 bool Http2Session::OpenBy(Http2Stream* stream,
                           std::span<const Http2Field> fields, bool end,
                           Write&& write) {
-  if (broken() || goaway_sent_ || goaway_received_ ||
-      last_opened_ >= std::numeric_limits<std::int32_t>::max() - 1) {
+  if (broken() || goaway_sent_ || goaway_received_ || !numbers_.AnyLeft()) {
     return false;
   }
   Send(nullptr, [&] {
-    last_opened_ += last_opened_ == 0 ? 1 : 2;
-    Begin(stream, last_opened_);
+    Begin(stream, numbers_.Take());
     stream->ends_ = end;
     if (waiting_.empty() && open_ < peer_max_streams_) {
       ++open_;
@@ -888,7 +828,7 @@ void Http2Session::SendHeaders(Http2Stream* stream,
   Send(stream, [&] {
     if (stream->ends_) return;
     stream->ends_ = end;
-    WriteBlock(stream->id_, fields, end);
+    writer_.Fields(stream->id_, fields, end);
     if (end) EndLocal(stream);
   });
 }
@@ -930,22 +870,22 @@ void Http2Session::SendResponse(Http2Stream* stream, Http2FixedFields* head,
     const auto size = static_cast<std::int64_t>(message.size);
     if (message.size > kMaxFrameSize || size > send_window_ ||
         size > stream->send_window_) [[unlikely]] {
-      SendHeaders(stream, head->fields_, /*end=*/false);
+      SendHeaders(stream, head->fields(), /*end=*/false);
       BufferBuilder builder;
       message.write(message.code, &builder);
       SendData(stream, builder.DestructiveGet());
-      return SendTrailers(stream, trailers->fields_);
+      return SendTrailers(stream, trailers->fields());
     }
     stream->ends_ = true;
-    WriteFixed(stream->id_, head, /*end=*/false);
+    writer_.Fixed(stream->id_, head, /*end=*/false);
     stream->send_window_ -= size;
     send_window_ -= size;
-    WriteHeader({.length = static_cast<std::uint32_t>(size),
-                 .type = Http2FrameType::kData,
-                 .stream = stream->id_});
-    message.write(message.code, output());
-    NoteMessageFrame();
-    WriteFixed(stream->id_, trailers, /*end=*/true);
+    writer_.Header({.length = static_cast<std::uint32_t>(size),
+                    .type = Http2FrameType::kData,
+                    .stream = stream->id_});
+    message.write(message.code, writer_.output());
+    floods_.NoteMessageFrame();
+    writer_.Fixed(stream->id_, trailers, /*end=*/true);
     handler_->OnSent(stream, message.size);
     EndLocal(stream);
   });
@@ -953,7 +893,7 @@ void Http2Session::SendResponse(Http2Stream* stream, Http2FixedFields* head,
 
 void Http2Session::SendReset(Http2Stream* stream, Http2Error error) {
   Send(stream, [&] {
-    if (!stream->waits_to_open_) WriteReset(stream->id_, error);
+    if (!stream->waits_to_open_) writer_.Reset(stream->id_, error);
     CloseLater(stream, error);
   });
 }
@@ -964,7 +904,7 @@ void Http2Session::Grant(Http2Stream* stream, std::size_t bytes) {
   if (more <= 0 || stream->remote_end_) return;
   Send(stream, [&] {
     stream->receive_window_ += more;
-    WriteWindowUpdate(stream->id_, static_cast<std::size_t>(more));
+    writer_.WindowUpdate(stream->id_, static_cast<std::size_t>(more));
   });
 }
 
@@ -974,13 +914,13 @@ std::size_t Http2Session::Window(const Http2Stream& stream) const {
 }
 
 void Http2Session::Ping() {
-  Send(nullptr, [&] { WriteNumbers(Http2FrameType::kPing, 0, {0, 0}); });
+  Send(nullptr, [&] { writer_.Numbers(Http2FrameType::kPing, 0, {0, 0}); });
 }
 
 void Http2Session::SendShutdownNotice() {
   Send(nullptr, [&] {
-    WriteGoAway(std::numeric_limits<std::int32_t>::max(), Http2Error::kNoError,
-                "");
+    writer_.GoAway(std::numeric_limits<std::int32_t>::max(),
+                   Http2Error::kNoError, "");
   });
 }
 
@@ -988,100 +928,12 @@ void Http2Session::SendGoAway(Http2Error error, std::string_view text) {
   Send(nullptr, [&] {
     goaway_sent_ = true;
     goaway_last_ =
-        role_ == Role::kServer ? std::min(goaway_last_, last_opened_) : 0;
-    WriteGoAway(goaway_last_, error, text);
+        role_ == Role::kServer ? std::min(goaway_last_, numbers_.last()) : 0;
+    writer_.GoAway(goaway_last_, error, text);
   });
 }
 
 // --- frames ---
-
-BufferBuilder* Http2Session::output() {
-  if (output_ == nullptr) output_ = &own_output_.emplace();
-  return output_;
-}
-
-void Http2Session::WriteHeader(const Http2FrameHeader& header) {
-  header.Store(output()->Reserve(kFrameHeaderSize));
-}
-
-void Http2Session::WriteNumbers(Http2FrameType type, std::int32_t stream,
-                                std::initializer_list<std::uint32_t> numbers) {
-  WriteHeader({.length = static_cast<std::uint32_t>(numbers.size() *
-                                                    sizeof(std::uint32_t)),
-               .type = type,
-               .stream = stream});
-  for (const std::uint32_t number : numbers) {
-    char bytes[sizeof(number)];
-    PutBigEndian32(number, bytes);
-    output()->Append(std::string_view(bytes, sizeof(bytes)));
-  }
-}
-
-void Http2Session::WriteReset(std::int32_t id, Http2Error error) {
-  WriteNumbers(Http2FrameType::kRstStream, id,
-               {static_cast<std::uint32_t>(error)});
-}
-
-void Http2Session::WriteWindowUpdate(std::int32_t id, std::size_t bytes) {
-  WriteNumbers(Http2FrameType::kWindowUpdate, id,
-               {static_cast<std::uint32_t>(bytes)});
-}
-
-void Http2Session::WriteGoAway(std::int32_t last_id, Http2Error error,
-                               std::string_view text) {
-  char numbers[8];
-  PutBigEndian32(static_cast<std::uint32_t>(error),
-                 PutBigEndian32(static_cast<std::uint32_t>(last_id), numbers));
-  text = text.substr(0, kMaxFrameSize - sizeof(numbers));
-  WriteHeader(
-      {.length = static_cast<std::uint32_t>(sizeof(numbers) + text.size()),
-       .type = Http2FrameType::kGoAway});
-  output()->Append(std::string_view(numbers, sizeof(numbers)));
-  output()->Append(text);
-}
-
-template <class Fields>
-void Http2Session::Encode(const Fields& fields, std::string* block) {
-  block->clear();
-  for (const auto& field : fields) {
-    encoder_.Encode(field.name, field.value, field.indexing, block);
-  }
-}
-
-template <class Fields>
-void Http2Session::WriteBlock(std::int32_t id, const Fields& fields, bool end) {
-  Encode(fields, &block_out_);
-  WriteEncoded(id, block_out_, end);
-}
-
-void Http2Session::WriteFixed(std::int32_t id, Http2FixedFields* fields,
-                              bool end) {
-  const std::uint64_t version = encoder_.version();
-  if (fields->version_ != version) [[unlikely]] {
-    Encode(fields->fields_, &fields->block_);
-    fields->version_ = encoder_.version() == version ? version : 0;
-  }
-  WriteEncoded(id, fields->block_, end);
-}
-
-// HEADERS, and CONTINUATION for bytes that one frame has no room for.
-void Http2Session::WriteEncoded(std::int32_t id, std::string_view block,
-                                bool end) {
-  auto type = Http2FrameType::kHeaders;
-  std::uint8_t flags = end ? kHttp2EndStream : 0;
-  do {
-    const std::string_view piece = block.substr(0, kMaxFrameSize);
-    block.remove_prefix(piece.size());
-    if (block.empty()) flags |= kHttp2EndHeaders;
-    WriteHeader({.length = static_cast<std::uint32_t>(piece.size()),
-                 .type = type,
-                 .flags = flags,
-                 .stream = id});
-    output()->Append(piece);
-    type = Http2FrameType::kContinuation;
-    flags = 0;
-  } while (!block.empty());
-}
 
 // As much as the windows have room for, and at most so many bytes. The last
 // ones end the stream if nothing follows them.
@@ -1101,13 +953,14 @@ void Http2Session::WriteData(Http2Stream* stream, Buffer* bytes,
     const std::size_t size = std::min(left, kMaxFrameSize);
     left -= size;
     last = ends && size == bytes->size();
-    WriteHeader({.length = static_cast<std::uint32_t>(size),
-                 .type = Http2FrameType::kData,
-                 .flags = last ? kHttp2EndStream : std::uint8_t{0},
-                 .stream = stream->id_});
-    output()->Append(size == bytes->size() ? std::exchange(*bytes, Buffer())
-                                           : bytes->Cut(size));
-    NoteMessageFrame();
+    writer_.Header({.length = static_cast<std::uint32_t>(size),
+                    .type = Http2FrameType::kData,
+                    .flags = last ? kHttp2EndStream : std::uint8_t{0},
+                    .stream = stream->id_});
+    writer_.output()->Append(size == bytes->size()
+                                 ? std::exchange(*bytes, Buffer())
+                                 : bytes->Cut(size));
+    floods_.NoteMessageFrame();
   }
   if (sent != 0) handler_->OnSent(stream, sent);
   if (last) EndLocal(stream);
@@ -1116,11 +969,11 @@ void Http2Session::WriteData(Http2Stream* stream, Buffer* bytes,
 void Http2Session::WriteEnd(Http2Stream* stream,
                             std::span<const Http2Field> trailers) {
   if (trailers.empty()) {
-    WriteHeader({.type = Http2FrameType::kData,
-                 .flags = kHttp2EndStream,
-                 .stream = stream->id_});
+    writer_.Header({.type = Http2FrameType::kData,
+                    .flags = kHttp2EndStream,
+                    .stream = stream->id_});
   } else {
-    WriteBlock(stream->id_, trailers, /*end=*/true);
+    writer_.Fields(stream->id_, trailers, /*end=*/true);
   }
   EndLocal(stream);
 }
@@ -1172,7 +1025,7 @@ void Http2Session::WriteQueued(Http2Stream* stream, std::size_t most) {
   if (stream->kept_ == nullptr || stream->kept_->trailers.empty()) {
     return WriteEnd(stream, FieldSpan());
   }
-  WriteBlock(stream->id_, stream->kept_->trailers, /*end=*/true);
+  writer_.Fields(stream->id_, stream->kept_->trailers, /*end=*/true);
   EndLocal(stream);
 }
 
@@ -1184,7 +1037,7 @@ void Http2Session::OpenWaiting() {
     ++open_;
     // The window may have changed meanwhile.
     stream->send_window_ = initial_send_window_;
-    WriteBlock(stream->id_, stream->kept_->head, /*end=*/false);
+    writer_.Fields(stream->id_, stream->kept_->head, /*end=*/false);
     WriteQueued(stream, kEndless);
   }
 }
@@ -1198,14 +1051,14 @@ void Http2Session::EndLocal(Http2Stream* stream) {
   if (!stream->remote_end_) {
     if (role_ == Role::kClient) return;
     // The response is all sent: the rest of the request isn't wanted.
-    WriteReset(stream->id_, Http2Error::kNoError);
+    writer_.Reset(stream->id_, Http2Error::kNoError);
   }
-  if (free_resets_ < options_.max_concurrent_streams) ++free_resets_;
+  floods_.NoteAnswer();
   CloseLater(stream, Http2Error::kNoError);
 }
 
 void Http2Session::Reject(Http2Stream* stream, Http2Error error) {
-  WriteReset(stream->id_, error);
+  writer_.Reset(stream->id_, error);
   CloseLater(stream, error);
   AdmitReset();
 }
@@ -1232,7 +1085,7 @@ void Http2Session::CloseMarked() {
 void Http2Session::Close(Http2Stream* stream, Http2Error outcome,
                          bool by_peer) {
   if (!stream->waits_to_open_ && !stream->is_closing_) --open_;
-  if (stream->remote_end_) ended_[next_ended_++ % ended_.size()] = stream->id_;
+  if (stream->remote_end_) numbers_.NoteEnded(stream->id_);
   streams_.Remove(stream->id_);
   const auto is_open = [this](std::int32_t id) { return Find(id) != nullptr; };
   if (stream->in_line_) [[unlikely]]

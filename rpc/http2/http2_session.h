@@ -40,35 +40,17 @@
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/rpc/http2/hpack.h"
+#include "flare/rpc/http2/http2_floods.h"
 #include "flare/rpc/http2/http2_frame.h"
+#include "flare/rpc/http2/http2_frame_writer.h"
 #include "flare/rpc/http2/http2_head.h"
+#include "flare/rpc/http2/http2_known_heads.h"
 #include "flare/rpc/http2/http2_stream_line.h"
+#include "flare/rpc/http2/http2_stream_numbers.h"
 #include "flare/rpc/http2/http2_stream_table.h"
 #include "flare/rpc/wire/flood_guard.h"
 
 namespace flare::rpc {
-
-struct Http2Field {
-  std::string_view name;  // In lower case.
-  std::string_view value;
-  HpackIndexing indexing = HpackIndexing::kAdd;
-};
-
-// Fields that are sent again and again. The session keeps the block that they
-// make, while its table is the same. For one session only.
-class Http2FixedFields {
- public:
-  // `fields` must outlive it.
-  explicit Http2FixedFields(std::span<const Http2Field> fields)
-      : fields_(fields) {}
-
- private:
-  friend class Http2Session;
-
-  const std::span<const Http2Field> fields_;
-  std::string block_;
-  std::uint64_t version_ = 0;  // The encoder's version that the block is for.
-};
 
 // A session's state of a stream. Its user derives from it.
 class Http2Stream {
@@ -173,11 +155,9 @@ class Http2Session {
   static constexpr std::string_view kPreface =
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   static constexpr std::size_t kFrameHeaderSize = Http2FrameHeader::kSize;
-  static constexpr std::size_t kMaxFrameSize = 16384;
+  static constexpr std::size_t kMaxFrameSize = Http2FrameWriter::kMaxFrameSize;
   // Heads of requests that a server knows again.
-  static constexpr std::size_t kKnownHeads = 4;
-  // See NoteMessageFrame().
-  static constexpr int kMaxFreeControlFrames = 1 << 15;
+  static constexpr std::size_t kKnownHeads = Http2KnownHeads::kPlaces;
 
   struct Options {
     // The limit of the peer's streams that are open at a time.
@@ -226,9 +206,7 @@ class Http2Session {
   // Output until Flush(), which must follow, is written by *builder, which is
   // empty. For callers that have one: a second one beside it would begin
   // another block.
-  void WriteBy(BufferBuilder* builder) {
-    if (output_ == nullptr) output_ = builder;
-  }
+  void WriteBy(BufferBuilder* builder) { writer_.WriteBy(builder); }
   // Nothing more is read or sent: either side has said GOAWAY, and no stream is
   // open, or the session has failed.
   bool over() const;
@@ -346,15 +324,6 @@ class Http2Session {
   void TakeWindowUpdate(const Http2FrameHeader& header,
                         std::string_view payload);
 
-  // Nobody has opened a stream of that number yet.
-  bool IsIdle(std::int32_t id) const {
-    return id > last_opened_ || (id & 1) == 0;
-  }
-  // The peer has ended or reset it, not long ago.
-  bool HasEnded(std::int32_t id) const {
-    return std::find(ended_.begin(), ended_.end(), id) != ended_.end();
-  }
-
   // --- output ---
 
   struct MessageWriter {
@@ -375,21 +344,7 @@ class Http2Session {
   template <class Code>
   void Send(const Http2Stream* stream, Code&& code);
 
-  BufferBuilder* output();
   void WriteSettings();
-  void WriteHeader(const Http2FrameHeader& header);
-  void WriteNumbers(Http2FrameType type, std::int32_t stream,
-                    std::initializer_list<std::uint32_t> numbers);
-  void WriteReset(std::int32_t id, Http2Error error);
-  void WriteWindowUpdate(std::int32_t id, std::size_t bytes);
-  void WriteGoAway(std::int32_t last_id, Http2Error error,
-                   std::string_view text);
-  template <class Fields>
-  void Encode(const Fields& fields, std::string* block);
-  template <class Fields>
-  void WriteBlock(std::int32_t id, const Fields& fields, bool end);
-  void WriteFixed(std::int32_t id, Http2FixedFields* fields, bool end);
-  void WriteEncoded(std::int32_t id, std::string_view block, bool end);
   void WriteData(Http2Stream* stream, Buffer* bytes, std::size_t most);
   void WriteEnd(Http2Stream* stream, std::span<const Http2Field> trailers);
 
@@ -416,21 +371,12 @@ class Http2Session {
   void Fail(std::string_view why) noexcept;
   // Too many end the session.
   void AdmitControlFrame();
-  void CountControlFrame(std::int64_t now_ns);
   void AdmitReset();
   void AdmitPeersReset(const Http2Stream& stream);
   // The time of the Receive() at hand.
   std::int64_t ReceiveTime() {
     if (receive_time_ns_ == 0) receive_time_ns_ = NowNs();
     return receive_time_ns_;
-  }
-  // Frames of messages, which ask for updates of windows, and for answers to
-  // pings. Some clients answer each by an update of the stream's window and one
-  // of the connection's, and thousands of frames with small messages may be
-  // under way to a client that is slow to read.
-  void NoteMessageFrame() {
-    free_control_frames_ =
-        std::min(free_control_frames_ + 4, kMaxFreeControlFrames);
   }
 
   const Role role_;
@@ -444,24 +390,12 @@ class Http2Session {
   bool has_settings_ = false;  // The peer's.
   bool goaway_sent_ = false;
   bool goaway_received_ = false;
-  int free_control_frames_ = 0;  // Exempt frames, see NoteMessageFrame().
-  FloodGuard control_frames_;
-  FloodGuard resets_;
-  // For streams that were answered, as many as may be open.
-  std::uint32_t free_resets_ = 0;
-  std::int64_t receive_time_ns_ = 0;  // 0: it wasn't needed yet.
-  FloodGuard window_changes_;         // Each concerns all streams.
+  Http2Floods floods_;
 
   Http2StreamTable<Http2Stream> streams_;
   std::size_t open_ = 0;  // Those neither closing nor waiting to open.
   std::vector<Http2Stream*> closing_;
-  // On servers: the last stream that was opened, those that were passed over
-  // before it, from the first one on, and the latest that were closed when the
-  // peer had ended them. On clients the first is ours.
-  std::int32_t last_opened_ = 0;
-  std::int32_t first_skipped_ = 0;
-  std::array<std::int32_t, 8> ended_ = {};
-  std::size_t next_ended_ = 0;
+  Http2StreamNumbers numbers_;
   std::int32_t goaway_last_ = 0x7fffffff;  // As we have said.
 
   // Data of streams that we ended, at most as much as the peer may send at all.
@@ -470,32 +404,21 @@ class Http2Session {
   // Input.
   Buffer rest_;
   std::size_t need_ = 0;
-  std::string scratch_;  // A frame that lay in pieces.
+  std::int64_t receive_time_ns_ = 0;  // 0: it wasn't needed yet.
+  std::string scratch_;               // A frame that lay in pieces.
   HpackDecoder decoder_;
   Http2HeadCheck check_;
   std::string block_;              // The beginning of one,
   std::int32_t block_stream_ = 0;  // of this stream, if not 0,
   bool block_ends_ = false;        // which it ends.
   Http2Stream* target_ = nullptr;  // The stream of the fields that come.
-  // Blocks of the latest heads that the handler has kept, and the results of
-  // their checks. None when the same bytes may mean others: the table has
-  // changed.
-  struct KnownHead {
-    std::string block;
-    Http2HeadCheck check;
-  };
-  std::array<KnownHead, kKnownHeads> known_heads_;
-  std::size_t next_known_ = 0;
+  Http2KnownHeads known_heads_;
   std::int64_t receive_window_ = kHttp2InitialWindow;
   std::size_t ungranted_ = 0;  // The part of that window.
   std::int64_t initial_receive_window_ = kHttp2InitialWindow;
 
   // Output.
-  Buffer written_;  // By the constructor.
-  std::optional<BufferBuilder> own_output_;
-  BufferBuilder* output_ = nullptr;  // Null: nothing is written.
-  HpackEncoder encoder_;
-  std::string block_out_;
+  Http2FrameWriter writer_;
   std::int64_t send_window_ = kHttp2InitialWindow;
   std::int64_t initial_send_window_ = kHttp2InitialWindow;
   Http2StreamLine line_;     // Streams whose data wait for send_window_.
