@@ -34,8 +34,8 @@ if(FLARE_BUILD_RPC)
   install(FILES ${flare_BINARY_DIR}/include/flare/rpc/rpc_options.pb.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare/rpc
     COMPONENT Development)
-  install(TARGETS flare_rpc flare_mock flare_services flare_tracing
-    protoc-gen-flare-rpc EXPORT flare-rpc-targets)
+  install(TARGETS flare_rpc flare_mock flare_recording flare_services
+    flare_tracing protoc-gen-flare-rpc EXPORT flare-rpc-targets)
   install(EXPORT flare-rpc-targets NAMESPACE flare::
     DESTINATION ${config_folder} COMPONENT Development)
   install(FILES cmake/flare-generate-services.cmake
@@ -99,6 +99,9 @@ if(FLARE_BUILD_RPC)
     PRIVATE_LIBS -lresolv)
   flare_pkg_config(mock
     DESCRIPTION "Mocks of calls, for tests"
+    REQUIRES "flare-rpc = ${PROJECT_VERSION}")
+  flare_pkg_config(recording
+    DESCRIPTION "Recordings of calls"
     REQUIRES "flare-rpc = ${PROJECT_VERSION}")
   flare_pkg_config(services
     DESCRIPTION "Stock services: health checks, reflection"

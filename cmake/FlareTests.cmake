@@ -79,5 +79,6 @@ if(FLARE_BUILD_RPC)
   flare_tests(rpc FILES ${tracing_tests}
     LIBRARIES flare_testing_services flare_rpc_testing flare_otlp_collector)
   flare_tests(rpc FILES ${tests}
-    LIBRARIES flare_testing_services flare_rpc_testing flare::mock flare::services)
+    LIBRARIES flare_testing_services flare_rpc_testing flare::mock flare::recording
+      flare::services)
 endif()

@@ -21,6 +21,7 @@
 #include "example/rpc/access_flags.h"
 #include "example/rpc/echo_service.flare.pb.h"
 #include "example/rpc/flag_errors.h"
+#include "example/rpc/recorder_flags.h"
 #include "example/rpc/serving.h"
 #include "example/rpc/tls_server_flags.h"
 #include "flare/base/clock.h"
@@ -246,6 +247,11 @@ int Entry(int argc, char** argv) {
   auto access = AccessFromFlags();
   if (!access) {
     LOG(ERROR) << access.error().message();
+    return kBadFlags;
+  }
+  const auto recorder = FlagRecorder::Make();  // Ends behind the server.
+  if (!recorder) {
+    LOG(ERROR) << recorder.error().message();
     return kBadFlags;
   }
   flare::Server::Options options;

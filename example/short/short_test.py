@@ -91,6 +91,13 @@ class ShortTest(unittest.TestCase):
         self.check('discovery', 'north south west \nnorth west \nnorth \n',
                    os.path.join(folder.name, 'servers'))
 
+    def test_recording(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        method = 'example.protobuf_echo.EchoService.Echo: status '
+        self.check('recording', method + '0, 7 bytes\n' +
+                   method + '1001, 0 bytes\n', folder.name)
+
     def test_tracing(self):
         done = subprocess.run([os.path.join(HERE, 'tracing')], check=True,
                               stdout=subprocess.PIPE, timeout=PATIENCE_S)
