@@ -27,6 +27,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/cpu.h"
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/sync/lock_wait.h"
 
 namespace flare::fiber {
 namespace {
@@ -53,6 +54,7 @@ bool Mutex::LockSlow(const WaitLimit& limit) {
     for (int i = 0; i < pauses; ++i) CpuRelax();
     pauses = std::min(2 * pauses, kMostPauses);
   }
+  const LockWait wait(kName);
   const std::int64_t since_ns = NowNs();
   for (int in_vain = 0;; ++in_vain) {
     ScopedLock guard(lock_);

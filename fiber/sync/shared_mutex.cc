@@ -23,10 +23,12 @@
 #include "flare/fiber/shared_mutex.h"
 
 #include "flare/fiber/scheduler/carrier.h"
+#include "flare/fiber/sync/lock_wait.h"
 
 namespace flare::fiber {
 
 bool SharedMutex::LockSlow(const WaitLimit& limit) {
+  const LockWait wait(kToWrite);
   ScopedLock guard(lock_);
   if (TakeState() == 0) {
     // relaxed: unlocking will publish it. Nobody waits [SM3].
@@ -40,6 +42,7 @@ bool SharedMutex::LockSlow(const WaitLimit& limit) {
 }
 
 bool SharedMutex::LockSharedSlow(const WaitLimit& limit) {
+  const LockWait wait(kToRead);
   ScopedLock guard(lock_);
   if ((TakeState() & kWriter) == 0 && writers_.empty()) {
     // relaxed: the next change releases.

@@ -70,8 +70,10 @@ constexpr Page kPages[] = {
     {"/inspect/fibers", "all fibers, with backtraces"},
     {"/inspect/stacks", "how deep their stacks get"},
     {"/inspect/flags", "flags, and changes of some of them"},
+    {kContentionPath, "waits for locks, by place; takes ?seconds=10"},
     {kCpuProfilePath, "a CPU profile, for pprof; takes ?seconds=30"},
     {kHeapProfilePath, "a profile of the heap, for pprof"},
+    {kContentionProfilePath, "waits for locks, for pprof; takes ?seconds=30"},
     {"/metrics", "all counters and latencies, for Prometheus"},
 };
 
@@ -584,6 +586,8 @@ void AddInspectPages(
                               .stopping = access.stopping};
   AddPage(kCpuProfilePath, NewCpuProfilePage(profiles), routes);
   AddPage(kHeapProfilePath, NewHeapProfilePage(profiles), routes);
+  AddPage(kContentionProfilePath, NewContentionProfilePage(profiles), routes);
+  AddPage(kContentionPath, NewContentionPage(profiles), routes);
 }
 
 }  // namespace flare::rpc

@@ -15,7 +15,8 @@
 //                        with, and the size this suggests; without
 //                        --flare_fiber_stack_profile, that nothing is known
 //   /inspect/flags       flags, and changes of some of them (flags_page.h)
-//   /inspect/profile/... profiles of CPU and heap (profile_pages.h)
+//   /inspect/profile/... profiles of CPU, heap and waits for locks
+//   /inspect/contention  waits for locks, as a text (profile_pages.h, both)
 //   /metrics             all counters and latencies, and the program's own
 //                        (metrics.h), as Prometheus reads them; four at a time
 //                        in a process, on threads of their own

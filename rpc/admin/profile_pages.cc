@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "flare/base/heap_profile.h"
 #include "flare/base/string.h"
 #include "flare/fiber/blocking_region.h"
+#include "flare/fiber/contention_profile.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/this_fiber.h"
 #include "flare/rpc/admin/page_text.h"
@@ -19,13 +22,13 @@ namespace flare::rpc {
 namespace {
 
 // The value in "seconds=VALUE"; 0: it is none that may be.
-int SecondsOf(const HttpRequest& request) {
+int SecondsOf(const HttpRequest& request, int by_default) {
   for (const auto& [name, value] : ParseQuery(request.query())) {
     if (name != "seconds") continue;
     const int seconds = TryParse<int>(value).value_or(0);
     return seconds <= kMaxProfileSeconds ? std::max(seconds, 0) : 0;
   }
-  return 30;
+  return by_default;
 }
 
 // False: the reader has left, or the server stops.
@@ -49,32 +52,71 @@ void SendProfile(const char* file, std::string profile,
   response->set_body(std::move(profile));
 }
 
-void ServeCpuProfile(const HttpRequest& request, HttpResponse* response,
-                     const std::stop_token& stopping) {
-  const int seconds = SecondsOf(request);
+// Begins a profile, and returns it after as many seconds as the request says.
+// Null: it has answered with an error.
+template <class Profile>
+std::unique_ptr<Profile> TakeProfile(const HttpRequest& request,
+                                     int default_seconds,
+                                     const std::stop_token& stopping,
+                                     HttpResponse* response) {
+  const int seconds = SecondsOf(request, default_seconds);
   if (seconds == 0) {
-    return FillHttpError(
+    FillHttpError(
         HttpStatus::BadRequest,
         "seconds must be from 1 to " + std::to_string(kMaxProfileSeconds) + ".",
         response);
+    return nullptr;
   }
-  auto profile = CpuProfile::Start();
+  auto profile = Profile::Start();
   if (!profile) {
-    return FillHttpError(HttpStatus::ServiceUnavailable,
-                         profile.error().message(), response);
+    FillHttpError(HttpStatus::ServiceUnavailable, profile.error().message(),
+                  response);
+    return nullptr;
   }
   if (!SleepUnlessStopped(seconds, stopping)) {
-    return FillHttpError(HttpStatus::ServiceUnavailable,
-                         "The profile has ended early, as the server stops.",
-                         response);
+    FillHttpError(HttpStatus::ServiceUnavailable,
+                  "The profile has ended early, as the server stops.",
+                  response);
+    return nullptr;
   }
+  return *std::move(profile);
+}
+
+void ServeCpuProfile(const HttpRequest& request, HttpResponse* response,
+                     const std::stop_token& stopping) {
+  const auto profile = TakeProfile<CpuProfile>(request, 30, stopping, response);
+  if (profile == nullptr) return;
   std::string text =
-      fiber::RunBlocking([&profile] { return (*profile)->Finish(); });
-  if (const auto lost = (*profile)->lost(); lost != 0) {
+      fiber::RunBlocking([&profile] { return profile->Finish(); });
+  if (const auto lost = profile->lost(); lost != 0) {
     LOG(WARNING) << "A CPU profile has lost " << CountOf(lost, "backtrace")
                  << ": ask for fewer seconds.";
   }
   SendProfile("cpu.prof", std::move(text), response);
+}
+
+void ServeContentionProfile(const HttpRequest& request, HttpResponse* response,
+                            const std::stop_token& stopping) {
+  const auto profile =
+      TakeProfile<fiber::ContentionProfile>(request, 30, stopping, response);
+  if (profile == nullptr) return;
+  std::string text =
+      fiber::RunBlocking([&profile] { return profile->Finish().ToPprof(); });
+  SendProfile("contention.prof", std::move(text), response);
+}
+
+void ServeContention(const HttpRequest& request, HttpResponse* response,
+                     const std::stop_token& stopping) {
+  constexpr std::size_t kMaxPlaces = 50;
+  const auto profile =
+      TakeProfile<fiber::ContentionProfile>(request, 10, stopping, response);
+  if (profile == nullptr) return;
+  std::string text = fiber::RunBlocking(
+      [&profile] { return profile->Finish().ToText(kMaxPlaces); });
+  HttpHeaders& fields = *response->headers();
+  fields.Set("Content-Type", "text/plain; charset=utf-8");
+  fields.Set("Cache-Control", "no-store");
+  response->set_body(std::move(text));
 }
 
 void ServeHeapProfile(HttpResponse* response) {
@@ -105,6 +147,14 @@ HttpHandlerPtr NewProfilePage(const ProfileRules& rules, Serve serve) {
 
 HttpHandlerPtr NewCpuProfilePage(const ProfileRules& rules) {
   return NewProfilePage(rules, ServeCpuProfile);
+}
+
+HttpHandlerPtr NewContentionProfilePage(const ProfileRules& rules) {
+  return NewProfilePage(rules, ServeContentionProfile);
+}
+
+HttpHandlerPtr NewContentionPage(const ProfileRules& rules) {
+  return NewProfilePage(rules, ServeContention);
 }
 
 HttpHandlerPtr NewHeapProfilePage(const ProfileRules& rules) {

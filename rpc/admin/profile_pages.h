@@ -1,4 +1,5 @@
-// The pages /inspect/profile/cpu and /inspect/profile/heap, for pprof:
+// The pages /inspect/profile/cpu, /inspect/profile/heap and
+// /inspect/profile/contention, for pprof, and /inspect/contention, for people:
 //
 //   pprof http://localhost:5567/inspect/profile/cpu?seconds=10
 #ifndef FLARE_RPC_ADMIN_PROFILE_PAGES_H_
@@ -12,6 +13,8 @@ namespace flare::rpc {
 
 inline constexpr char kCpuProfilePath[] = "/inspect/profile/cpu";
 inline constexpr char kHeapProfilePath[] = "/inspect/profile/heap";
+inline constexpr char kContentionProfilePath[] = "/inspect/profile/contention";
+inline constexpr char kContentionPath[] = "/inspect/contention";
 
 struct ProfileRules {
   bool allowed = false;  // Else they answer 403.
@@ -25,6 +28,12 @@ struct ProfileRules {
 // Suspends the fiber, or blocks the thread, meanwhile.
 inline constexpr int kMaxProfileSeconds = 300;
 HttpHandlerPtr NewCpuProfilePage(const ProfileRules& rules);
+
+// Waits for locks (contention_profile.h), under the same rules; beside a CPU
+// profile, but one of both forms at a time. The text is of 10 seconds by
+// default.
+HttpHandlerPtr NewContentionProfilePage(const ProfileRules& rules);
+HttpHandlerPtr NewContentionPage(const ProfileRules& rules);
 
 // The heap as it is now (heap_profile.h); 501 if the process can't tell.
 HttpHandlerPtr NewHeapProfilePage(const ProfileRules& rules);

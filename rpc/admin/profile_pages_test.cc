@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,7 +19,10 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/heap_profile.h"
 #include "flare/base/sanitizer.h"
+#include "flare/fiber/contention_profile.h"
 #include "flare/fiber/event.h"
+#include "flare/fiber/mutex.h"
+#include "flare/fiber/sync/lock_wait.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "gmock/gmock.h"
@@ -28,7 +32,11 @@ namespace flare::rpc::testing {
 
 std::atomic<bool> burning{false};
 
-// Exported, so that a stripped program knows its name, too.
+// Exported, so that a stripped program knows their names, too.
+[[gnu::noinline]] void WaitForLock(fiber::Mutex& mutex) {
+  mutex.lock();
+  mutex.unlock();
+}
 [[gnu::noinline]] void BurnCpu() {
   burning = true;
   while (burning) continue;
@@ -76,7 +84,8 @@ class ProfilePagesTest : public ServerTest {
 
 TEST_F(ProfilePagesTest, AreRefusedUnlessAllowed) {
   StartServer();
-  for (const char* path : {kCpuProfilePath, kHeapProfilePath}) {
+  for (const char* path : {kCpuProfilePath, kHeapProfilePath,
+                           kContentionProfilePath, kContentionPath}) {
     EXPECT_THAT(Get(endpoint(), path),
                 AllOf(HasSubstr(" 403 "),
                       HasSubstr("--flare_rpc_server_pages_profiles")));
@@ -85,10 +94,12 @@ TEST_F(ProfilePagesTest, AreRefusedUnlessAllowed) {
 
 TEST_F(ProfilePagesTest, RefuseTimesThatMayNotBe) {
   StartServerWithProfiles();
-  for (const char* seconds : {"0", "-1", "301", "x", ""}) {
-    EXPECT_THAT(
-        Get(endpoint(), std::string(kCpuProfilePath) + "?seconds=" + seconds),
-        AllOf(HasSubstr(" 400 "), HasSubstr("from 1 to 300")));
+  for (const std::string path :
+       {kCpuProfilePath, kContentionProfilePath, kContentionPath}) {
+    for (const char* seconds : {"0", "-1", "301", "x", ""}) {
+      EXPECT_THAT(Get(endpoint(), path + "?seconds=" + seconds),
+                  AllOf(HasSubstr(" 400 "), HasSubstr("from 1 to 300")));
+    }
   }
 }
 
@@ -192,6 +203,51 @@ TEST_F(ProfilePagesTest, CpuProfileOfTheAdminPortEndsWithTheServer) {
   const auto client = Begin(admin());
   StopServer();
   EXPECT_TRUE(IsIdle());
+}
+
+// The addresses in a line "NANOSECONDS COUNT @ ADDRESS ...", as names.
+std::string NamesOfAddresses(const std::string& line) {
+  std::istringstream words(line.substr(line.find('@') + 1));
+  std::string names;
+  for (std::uintptr_t address; words >> std::hex >> address;) {
+    names += Symbolize(address).function + "\n";
+  }
+  return names;
+}
+
+TEST_F(ProfilePagesTest, ContentionProfilesHaveTheStacksOfCalls) {
+  fiber::Mutex mutex;
+  service().on_call = [&](TestCall call) {
+    WaitForLock(mutex);
+    FlexibleService::Echo(call);
+  };
+  StartServerWithProfiles();
+  for (const bool text : {false, true}) {
+    mutex.lock();
+    const auto reader =
+        text ? Ask(admin(), "/inspect/contention?seconds=1")
+             : Ask(endpoint(), "/inspect/profile/contention?seconds=1");
+    ASSERT_TRUE(fiber::testing::Eventually(&fiber::LockWait::IsRecording));
+    EXPECT_THAT(Get(endpoint(), kContentionPath),
+                AllOf(HasSubstr(" 503 "), HasSubstr("in the making")));
+    RawClient client(endpoint());
+    client.Call(1, kCall, MakeRequest("hello"));
+    const std::string reply = reader->ReadAll();
+    mutex.unlock();
+    ASSERT_TRUE(client.ReadReply());
+    ASSERT_THAT(reply, StartsWith("HTTP/1.1 200 "));
+    std::string names = reply;
+    if (text) {
+      EXPECT_THAT(reply, AllOf(HasSubstr(": 1 wait for locks, "),
+                               HasSubstr(", 1 not over: Mutex\n")));
+    } else {
+      const auto at = reply.find(" 1 @ 0x");
+      ASSERT_NE(at, reply.npos) << reply;
+      names = NamesOfAddresses(reply.substr(at, reply.find('\n', at) - at));
+    }
+    EXPECT_THAT(names, AllOf(HasSubstr("WaitForLock"),
+                             HasSubstr("FlexibleService::Call(")));
+  }
 }
 
 // Tests have no allocator that takes samples.

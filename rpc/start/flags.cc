@@ -120,8 +120,9 @@ DEFINE_bool(flare_rpc_server_pages_change_flags, false,
             "Lets readers of the page /inspect/flags change flags that are "
             "declared changeable, on both ports (docs/debugging.md).");
 DEFINE_bool(flare_rpc_server_pages_profiles, false,
-            "Lets readers of the pages under /inspect/profile take profiles of "
-            "CPU and heap, on both ports (docs/debugging.md).");
+            "Lets readers of the pages under /inspect/profile, and of "
+            "/inspect/contention, take profiles of CPU, heap and waits for "
+            "locks, on both ports (docs/debugging.md).");
 DEFINE_int32(
     flare_rpc_protocol_buffers_status_code_for_overloaded, 11,
     "Status of calls beyond a limit, except over trpc and bolt, which have "
