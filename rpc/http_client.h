@@ -13,8 +13,8 @@
 //
 // A client keeps connections for further requests; make one and use it for all.
 // Certificates of https are verified, by the roots of the system or by
-// Options::tls. HTTP/2, cookies, proxies and request bodies of unknown length
-// are missing: docs/http_client.md.
+// Options::tls. HTTP/2, cookies and request bodies of unknown length are
+// missing: docs/http_client.md.
 //
 // A request over a kept connection that the server closes meanwhile is sent
 // once more, over a new one, if its method may be repeated: GET, HEAD, PUT,

@@ -46,6 +46,24 @@ enum HttpErrorCode : int {
 
 }  // namespace rpc
 
+// Requests go through a proxy: those for https by a tunnel (CONNECT), so that
+// the proxy sees no more than the host, and WebSockets likewise; others as
+// requests to the proxy itself, which sees all. A request with
+// HttpRequestOptions::connect_to uses none.
+struct HttpProxyOptions {
+  // "http://user:password@proxy.example.com:3128" for URLs of http, and of
+  // https. Empty: none. Proxies are spoken to in plain HTTP.
+  std::string http = {};
+  std::string https = {};
+  // Hosts that are asked directly, subdomains included: "example.com",
+  // "10.0.0.1", "localhost:8080" with that port only, "*" for all.
+  std::vector<std::string> except = {};
+
+  // From http_proxy, https_proxy (or HTTPS_PROXY), all_proxy (ALL_PROXY) for
+  // those that aren't set, and no_proxy (NO_PROXY, hosts with commas between).
+  static HttpProxyOptions FromEnvironment();
+};
+
 struct HttpClientOptions {
   // For https. The first request reads its files, for which it may take longer
   // than its timeout.
@@ -65,6 +83,8 @@ struct HttpClientOptions {
   std::size_t max_idle_connections = 64;
   // How long they are kept. Many servers close them after 5 s or more.
   std::chrono::nanoseconds max_idle = std::chrono::seconds(30);
+  // Malformed ones fail requests with ERROR_INVALID_URI_ADDRESS.
+  HttpProxyOptions proxy = {};
 };
 
 struct HttpRequestOptions {

@@ -53,7 +53,9 @@ void Save(const flare::HttpClient& client, const std::string& url,
 
 int Entry(int argc, char** argv) {
   const std::vector<std::string> urls(argv + 1, argv + argc);
-  flare::HttpClient client({.tls = {.ca = FLAGS_ca}});
+  flare::HttpClient client(
+      {.tls = {.ca = FLAGS_ca},
+       .proxy = flare::HttpProxyOptions::FromEnvironment()});
 
   if (!FLAGS_save.empty()) {
     std::ofstream file(FLAGS_save, std::ios::binary);

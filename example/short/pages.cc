@@ -269,6 +269,11 @@ void Patch(const flare::HttpClient& client) {
   if (!response) LOG(ERROR) << response.error().ToString();
 }
 
+flare::HttpClient NewClient() {
+  return flare::HttpClient(
+      {.proxy = flare::HttpProxyOptions::FromEnvironment()});
+}
+
 void AskDocker(const flare::HttpClient& client) {
   auto response = client.Get("http://docker/v1.43/info",
                              {.connect_to = "unix:/run/docker.sock"});

@@ -147,11 +147,12 @@ class HttpFetch {
     }
   }
 
-  // The one that is connected to: to that of connect_to programs may ask for
-  // any host.
+  // The one that is connected to: that of connect_to, or a proxy, may be asked
+  // for any host.
   std::string CountedServer() const {
     HttpUrl server = first_url_;
     if (!options_.connect_to.empty()) server.host = options_.connect_to;
+    if (!counted_proxy_.empty()) server.host = counted_proxy_;
     return server.origin();
   }
 
@@ -183,17 +184,12 @@ class HttpFetch {
 
   // Gets the response of url_.
   Result Exchange() {
-    auto bytes = WriteHttpRequest(request_, url_,
-                                  opening_ != nullptr ? opening_->lines() : "");
+    auto way = FindWay();
+    if (!way) return way.error();
+    const auto& [origin, proxy] = *way;
+    auto bytes = WriteHttpRequest(request_, url_, OwnLines(proxy),
+                                  /*to_proxy=*/proxy != nullptr);
     if (!bytes) return bytes.error();
-    const bool elsewhere =
-        !options_.connect_to.empty() && url_.origin() == first_url_.origin();
-    if (!elsewhere && url_.address.starts_with("unix:")) {
-      return flare::Status(ERROR_INVALID_URI_ADDRESS,
-                           "a Unix socket is named by connect_to only");
-    }
-    const HttpOrigin origin{url_.tls, url_.host,
-                            elsewhere ? options_.connect_to : url_.address};
     for (bool fresh = false;; fresh = true) {
       auto lease = connections_->Acquire(origin, fresh, limit_);
       if (!lease) return lease.error();
@@ -219,6 +215,37 @@ class HttpFetch {
         return result;
       }
     }
+  }
+
+  struct Way {
+    HttpOrigin origin;                 // To connect to.
+    const HttpProxy* proxy = nullptr;  // The request is for it to pass on.
+  };
+  Expected<Way, flare::Status> FindWay() {
+    if (!options_.connect_to.empty() && url_.origin() == first_url_.origin()) {
+      return Way{{url_.tls, url_.host, options_.connect_to}};
+    }
+    if (url_.address.starts_with("unix:")) {
+      return flare::Status(ERROR_INVALID_URI_ADDRESS,
+                           "a Unix socket is named by connect_to only");
+    }
+    const auto& proxies = connections_->proxies();
+    if (!proxies) return proxies.error();
+    const HttpProxy* const proxy = proxies->For(url_);
+    if (proxy == nullptr || url_.tls || opening_ != nullptr) {
+      return Way{{url_.tls, url_.host, url_.address, proxy}};
+    }
+    if (url_.origin() == first_url_.origin()) counted_proxy_ = proxy->address;
+    // Its connections serve all hosts.
+    return Way{{false, "", proxy->address}, proxy};
+  }
+
+  // The fields of a request that only the client itself may write.
+  std::string_view OwnLines(const HttpProxy* proxy) const {
+    if (opening_ != nullptr) return opening_->lines();
+    const bool asks = proxy != nullptr &&
+                      !request_.headers()->contains("Proxy-Authorization");
+    return asks ? std::string_view(proxy->lines) : "";
   }
 
   HttpClientConnection::Request RequestOf(const Buffer& bytes) {
@@ -297,6 +324,7 @@ class HttpFetch {
       };
   HttpUrl first_url_;
   HttpUrl url_;
+  std::string counted_proxy_;  // The first request's, which it passes on.
   bool unpacks_ = false;
   bool connected_ = false;
   bool reused_ = false;

@@ -9,6 +9,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/task.h"
 #include "flare/rpc/extension.h"
+#include "flare/rpc/http_client/connect_tunnel.h"
 #include "flare/rpc/naming/list_resolution.h"
 
 namespace flare::rpc {
@@ -30,7 +31,8 @@ std::shared_ptr<HttpConnections> HttpConnections::Create(
 }
 
 HttpConnections::HttpConnections(HttpClientOptions options)
-    : options_(std::move(options)) {
+    : options_(std::move(options)),
+      proxies_(HttpProxies::Create(options_.proxy)) {
   if (!options_.extensions) return;
   for (const auto& extension : InstalledExtensions()) {
     if (extension->http_client_interceptor != nullptr) {
@@ -164,7 +166,7 @@ void HttpConnections::OnGone(HttpClientConnection* connection) {
 
 Expected<std::vector<Endpoint>, flare::Status> HttpConnections::LookUp(
     const std::shared_ptr<Host>& host, const HttpWaitLimit& limit) {
-  const std::string& address = host->origin.address;
+  const std::string& address = host->origin.connects_to();
   if (auto literal = EndpointFromString(address)) {
     return std::vector<Endpoint>{*std::move(literal)};
   }
@@ -209,7 +211,7 @@ std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
   // hold this object; without any, kept connections close before it ends.
   const auto look = [all = weak_from_this(), host, lookup]() mutable {
     try {
-      lookup->found = LookUpHost(host->origin.address);
+      lookup->found = LookUpHost(host->origin.connects_to());
     } catch (const std::bad_alloc&) {  // As below.
     }
     if (const auto self = all.lock()) {
@@ -263,6 +265,10 @@ Expected<HttpConnections::Connection, flare::Status> HttpConnections::ConnectTo(
       return flare::Status(
           ERROR_SSL, "TLS: there is no host name to verify, or no memory");
     }
+  }
+  if (const HttpProxy* const proxy = host->origin.tunnel) {
+    transport = std::make_unique<ConnectTunnel>(
+        host->origin.address, proxy->lines, std::move(transport));
   }
   const Connection connection =
       HttpClientConnection::Make(peer, std::move(transport), weak_from_this());

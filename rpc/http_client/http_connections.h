@@ -28,6 +28,7 @@
 #include "flare/io/tls_context.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/http_client/http_client_connection.h"
+#include "flare/rpc/http_client/http_proxies.h"
 #include "flare/rpc/http_client_options.h"
 #include "flare/rpc/interceptor.h"
 
@@ -37,11 +38,16 @@ namespace flare::rpc {
 struct HttpOrigin {
   bool tls = false;
   std::string host;     // As certificates name it, maybe with its port.
-  std::string address;  // "host:port" or "unix:/path", to connect to.
+  std::string address;  // "host:port" or "unix:/path", to connect to,
+  const HttpProxy* tunnel = nullptr;  // through this, unless it is null.
+
+  const std::string& connects_to() const {
+    return tunnel == nullptr ? address : tunnel->address;
+  }
 
   friend bool operator<(const HttpOrigin& a, const HttpOrigin& b) {
-    return std::tie(a.tls, a.host, a.address) <
-           std::tie(b.tls, b.host, b.address);
+    return std::tie(a.tls, a.host, a.address, a.tunnel) <
+           std::tie(b.tls, b.host, b.address, b.tunnel);
   }
 };
 
@@ -86,6 +92,10 @@ class HttpConnections final
   HttpConnections& operator=(const HttpConnections&) = delete;
 
   const HttpClientOptions& options() const { return options_; }
+  // Or the fault of the options.
+  const Expected<HttpProxies, flare::Status>& proxies() const {
+    return proxies_;
+  }
   // Those of extensions, the outermost first.
   const std::vector<std::shared_ptr<HttpClientInterceptor>>& interceptors()
       const {
@@ -168,6 +178,7 @@ class HttpConnections final
   std::vector<Connection> AllOpen();
 
   const HttpClientOptions options_;
+  const Expected<HttpProxies, flare::Status> proxies_;
   std::vector<std::shared_ptr<HttpClientInterceptor>> interceptors_;
   // Places for look-ups. One that nobody waits for any more keeps its own: each
   // takes a thread.

@@ -78,7 +78,8 @@ flare::Status AddHttpField(std::string_view line, HttpHeaders* headers) {
 
 Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
                                                  const HttpUrl& url,
-                                                 std::string_view lines) {
+                                                 std::string_view lines,
+                                                 bool to_proxy) {
   const HttpMethod method = request.method();
   if (method == HttpMethod::Unspecified || method == HttpMethod::Connect) {
     return BadRequest("the method " + std::string(ToStringView(method)) +
@@ -88,7 +89,8 @@ Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
     return BadRequest("there are several fields Host");
   }
   BufferBuilder out;
-  out.Append(ToStringView(method), " ", url.target, " HTTP/1.1\r\n");
+  out.Append(ToStringView(method), " ", to_proxy ? url.ToString() : url.target,
+             " HTTP/1.1\r\n");
   AppendDefault(request, "Host", url.host, &out);
   AppendDefault(request, "User-Agent", std::string("flare/") + kVersion, &out);
   AppendDefault(request, "Accept", "*/*", &out);

@@ -21,10 +21,11 @@ flare::Status AddHttpField(std::string_view line, HttpHeaders* headers);
 // `request`, with the fields that each request has. Fails with
 // ERROR_INVALID_REQUEST if the method is none or CONNECT, or if a field is
 // malformed or one that the client itself is to write. `lines`: of such fields,
-// each with its CRLF.
+// each with its CRLF. `to_proxy`: the proxy learns the host by the target.
 Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
                                                  const HttpUrl& url,
-                                                 std::string_view lines = {});
+                                                 std::string_view lines = {},
+                                                 bool to_proxy = false);
 
 // Makes *request the one that follows a redirection with `status` from one URL
 // to another: maybe a GET without a body; without credentials if the other URL

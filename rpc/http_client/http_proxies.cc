@@ -1,0 +1,135 @@
+#include "flare/rpc/http_client/http_proxies.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "flare/base/percent.h"
+#include "flare/base/string.h"
+#include "flare/io/secrets.h"
+
+namespace flare {
+namespace rpc {
+namespace {
+
+flare::Status BadProxy(std::string_view why) {
+  // It isn't shown: it may have a password.
+  return flare::Status(
+      ERROR_INVALID_URI_ADDRESS,
+      "a proxy's URL: " + std::string(why) +
+          "; it is like http://proxy.example.com:3128, with user:password@ "
+          "before the host if the proxy asks for them");
+}
+
+Expected<std::string, flare::Status> AuthorizationOf(std::string_view user) {
+  const std::size_t colon = user.find(':');
+  if (colon == user.npos) {
+    return BadProxy("before '@' there must be user:password");
+  }
+  const auto name = UnescapePercent(user.substr(0, colon));
+  const auto password = UnescapePercent(user.substr(colon + 1));
+  if (!name || !password) {
+    return BadProxy("a '%' isn't followed by two hex digits");
+  }
+  return "Proxy-Authorization: Basic " +
+         io::EncodeBase64(*name + ':' + *password) + "\r\n";
+}
+
+Expected<std::optional<HttpProxy>, flare::Status> ParseProxy(
+    std::string_view text) {
+  if (text.empty()) return std::optional<HttpProxy>();
+  constexpr std::string_view kScheme = "http://";
+  if (const std::size_t end = text.find("://"); end == text.npos) {
+    // As programs take it from the environment.
+  } else if (IEquals(text.substr(0, end + 3), kScheme)) {
+    text.remove_prefix(kScheme.size());
+  } else {
+    return BadProxy("only proxies that speak plain HTTP are known");
+  }
+  HttpProxy proxy;
+  // Passwords may have an '@'.
+  const std::size_t at = text.substr(0, text.find('/')).rfind('@');
+  if (at != text.npos) {
+    auto lines = AuthorizationOf(text.substr(0, at));
+    if (!lines) return lines.error();
+    proxy.lines = *std::move(lines);
+    text.remove_prefix(at + 1);
+  }
+  const auto url = ParseHttpUrl(std::string(kScheme) + std::string(text));
+  if (!url) return BadProxy("it has no good host and port");
+  if (url->target != "/") return BadProxy("it must end behind the port");
+  proxy.address = url->address;
+  return std::optional(std::move(proxy));
+}
+
+std::string_view WithoutPort(std::string_view address) {
+  return address.substr(0, address.rfind(':'));
+}
+
+// A variable is named in lower case, or else in upper case.
+std::string EnvironmentOf(const char* name, const char* upper_name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr && upper_name != nullptr) {
+    value = std::getenv(upper_name);
+  }
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+Expected<HttpProxies, flare::Status> HttpProxies::Create(
+    const HttpProxyOptions& options) {
+  auto http = ParseProxy(options.http);
+  if (!http) return http.error();
+  auto https = ParseProxy(options.https);
+  if (!https) return https.error();
+  HttpProxies proxies;
+  proxies.http_ = *std::move(http);
+  proxies.https_ = *std::move(https);
+  for (const std::string& host : options.except) {
+    std::string_view name = Trim(host);
+    if (name.starts_with("*.")) name.remove_prefix(1);
+    if (name.starts_with('.')) name.remove_prefix(1);
+    if (!name.empty()) proxies.except_.push_back(ToLower(name));
+  }
+  return proxies;
+}
+
+const HttpProxy* HttpProxies::For(const HttpUrl& url) const {
+  const std::optional<HttpProxy>& proxy = url.tls ? https_ : http_;
+  return proxy && !IsExcepted(url.address) ? &*proxy : nullptr;
+}
+
+// `address`: with its port.
+bool HttpProxies::IsExcepted(std::string_view address) const {
+  const std::string_view host = WithoutPort(address);
+  for (const std::string_view name : except_) {
+    if (name == "*" || name == address || name == host) return true;
+    if (host.starts_with('[') && host.substr(1, host.size() - 2) == name) {
+      return true;  // An IPv6 address without its brackets.
+    }
+    if (host.size() > name.size() && host.ends_with(name) &&
+        host[host.size() - name.size() - 1] == '.') {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace rpc
+
+HttpProxyOptions HttpProxyOptions::FromEnvironment() {
+  HttpProxyOptions options;
+  // HTTP_PROXY isn't looked at: to CGI programs it is a field of the request.
+  options.http = rpc::EnvironmentOf("http_proxy", nullptr);
+  options.https = rpc::EnvironmentOf("https_proxy", "HTTPS_PROXY");
+  const std::string all = rpc::EnvironmentOf("all_proxy", "ALL_PROXY");
+  if (options.http.empty()) options.http = all;
+  if (options.https.empty()) options.https = all;
+  const std::string except = rpc::EnvironmentOf("no_proxy", "NO_PROXY");
+  for (const std::string_view host : Split(except, ',')) {
+    options.except.emplace_back(Trim(host));
+  }
+  return options;
+}
+
+}  // namespace flare
