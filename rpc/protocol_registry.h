@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "flare/base/expected.h"
@@ -68,6 +69,11 @@ class ServerProtocolSet {
   static Expected<ServerProtocolSet, flare::Status> FromNames(
       const std::vector<std::string>& names, const Limits& limits = {},
       const HttpUses& http = {});
+
+  // Adds one that no name stands for, behind the others.
+  void Add(ServerProtocolFactory factory) {
+    factories_.push_back(std::move(factory));
+  }
 
   std::size_t size() const { return factories_.size(); }
   // `sink` must outlive the object returned.

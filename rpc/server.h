@@ -1,5 +1,5 @@
-// An RPC server: services and HTTP handlers on one port, any number of
-// protocols on it.
+// An RPC server: services, HTTP handlers and commands of Redis on one port, any
+// number of protocols on it.
 //
 //   flare::Server server;                       // inside flare::Start()
 //   server.AddProtocols({"flare", "http+pb"});
@@ -32,6 +32,7 @@
 #include "flare/base/status.h"
 #include "flare/io/fd.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/redis_service.h"
 #include "flare/rpc/server_options.h"
 #include "flare/rpc/server_statistics.h"
 #include "flare/rpc/websocket.h"
@@ -137,6 +138,11 @@ class Server {
   // "OPTIONS *" with the methods that the server knows.
   void SetDefaultHttpHandler(HttpHandlerArgument handler);
 
+  // Clients of Redis are served, too (redis_service.h). Their connections are
+  // told from the other protocols' by their first bytes. Fails if `service` has
+  // an error. Once.
+  bool AddRedisService(RedisService service);
+
   // Once. Port 0: the system picks one, see endpoint().
   bool ListenOn(const Endpoint& address, int backlog = 1024);
 
@@ -231,6 +237,7 @@ class Server {
   std::shared_ptr<rpc::HttpSite> http_;
   std::shared_ptr<rpc::HttpCounters> http_counters_;
   std::shared_ptr<rpc::PageCredentials> page_credentials_;  // Null: none.
+  std::shared_ptr<RedisService> redis_;                     // Null: none.
   std::vector<std::string> protocols_;
   Endpoint address_;
   std::vector<io::UniqueFd> sockets_;  // To adopt; empty: none.

@@ -27,6 +27,8 @@ def find(program, folders):
 
 POSTGRES = find('postgres', sorted(glob.glob('/usr/lib/postgresql/*/bin')))
 REDIS = find('redis-server', ['/usr/bin'])
+REDIS_CLI = find('redis-cli', ['/usr/bin'])
+REDIS_BENCHMARK = find('redis-benchmark', ['/usr/bin'])
 
 
 def wait_until(done):
@@ -110,6 +112,58 @@ class LibraryTest(unittest.TestCase):
         uri = f'redis://127.0.0.1:{free_port()}'
         self.assertEqual(self.run_example('redis_client', uri),
                          (1, 'ping: REDIS_FAIL_TO_CONNECT\n'))
+
+    def start_redis_server(self, *arguments):
+        port = str(free_port())
+        self.start([os.path.join(HERE, 'redis_server'), '127.0.0.1:' + port,
+                    *arguments])
+        wait_until(lambda: self.redis_cli(port, 'QUIT') == 'OK\n')
+        return port
+
+    # Redis' own client, which is hiredis.
+    def redis_cli(self, port, *arguments, commands=None):
+        return subprocess.run(
+            [REDIS_CLI, '-p', port, '--no-auth-warning', *arguments],
+            input=commands, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_S, text=True).stdout
+
+    def test_redis_server(self):
+        port = self.start_redis_server()
+        waiting = subprocess.Popen(
+            [REDIS_CLI, '-p', port, 'WAITFOR', 'greeting', '100'],
+            stdout=subprocess.PIPE, text=True)
+        self.assertEqual(self.redis_cli(port, 'SET', 'greeting', 'hello'),
+                         'OK\n')
+        self.assertEqual(waiting.communicate(timeout=PATIENCE_S)[0], '1\n')
+        self.assertEqual(self.redis_cli(port, 'GET', 'greeting'), 'hello\n')
+        self.assertEqual(self.redis_cli(port, 'NO'),
+                         "ERR unknown command 'NO', with args beginning with: "
+                         '\n\n')
+        self.assertEqual(
+            self.redis_cli(port, '-3', commands='MULTI\nINCR n\nINCR n\n'
+                           'EXEC\nWAITFOR n 1\nGET none\n'),
+            'OK\nQUEUED\nQUEUED\n1\n2\n(true)\n\n')
+        # Byte by byte, as redis-cli reads a file of commands.
+        self.assertIn('errors: 0, replies: 1000\n', self.redis_cli(
+            port, '--pipe', commands='INCR m\r\n' * 1000))
+        self.assertEqual(self.redis_cli(port, 'GET', 'm'), '1000\n')
+
+    def test_redis_server_with_a_password(self):
+        port = self.start_redis_server('secret')
+        self.assertEqual(self.redis_cli(port, 'GET', 'key'),
+                         'NOAUTH Authentication required.\n\n')
+        self.assertEqual(self.redis_cli(port, '-a', 'secret', 'GET', 'key'),
+                         '\n')
+
+    def test_redis_benchmark(self):
+        said = subprocess.run(
+            [REDIS_BENCHMARK, '-p', self.start_redis_server(), '--csv', '-n',
+             '2000', '-P', '16', '-t', 'ping,set,get,incr'],
+            check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_S, text=True).stdout
+        self.assertEqual(
+            [line.split(',')[0] for line in said.splitlines()[1:]],
+            ['"PING_INLINE"', '"PING_MBULK"', '"SET"', '"GET"', '"INCR"'])
 
     @unittest.skipUnless(POSTGRES, 'PostgreSQL is not installed')
     def test_postgres(self):

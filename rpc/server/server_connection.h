@@ -60,7 +60,10 @@ class ServerConnection final : public CallConnection {
   ServerConnection(const RefPtr<ServerState>& state, io::UniqueFd fd,
                    const Endpoint& peer, std::size_t group,
                    std::unique_ptr<io::Transport> transport);
-  ~ServerConnection() override { Gone(); }
+  ~ServerConnection() override {
+    protocols_.clear();  // They may hold objects of the user's.
+    Gone();
+  }
 
   // io::StreamHandler
   bool OnData(Buffer& in, std::size_t* need, std::string* error) override;

@@ -52,6 +52,7 @@
 #include "flare/rpc/http/http_site.h"
 #include "flare/rpc/protocol.h"
 #include "flare/rpc/protocol_registry.h"
+#include "flare/rpc/redis_server/redis_server_protocol.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/running_calls.h"
 #include "flare/rpc/server/server_connection.h"
@@ -364,6 +365,7 @@ Server::Server(Options options)
 Server::~Server() {
   if (Join() != 0) return;  // [S5]
   http_->routes.Clear();
+  if (redis_ != nullptr) *redis_ = RedisService();
   state_->DropUserCode();
 }
 
@@ -431,6 +433,13 @@ void Server::SetDefaultHttpHandler(HttpHandlerArgument handler) {
   http_->routes.SetDefault(handler.Release());
 }
 
+bool Server::AddRedisService(RedisService service) {
+  if (redis_ != nullptr) return Fail("it has a Redis service already");
+  if (!service.error().ok()) return Fail(service.error().message());
+  redis_ = std::make_shared<RedisService>(std::move(service));
+  return true;
+}
+
 bool Server::ListenOn(const Endpoint& address, int backlog) {
   if (!address_.empty()) {
     return Fail("it was told to listen on " + address_.ToString() +
@@ -489,7 +498,8 @@ bool Server::Start() {
   // Handlers and pages are served anyway.
   const std::optional<rpc::PagesFor> pages = PagesOf(state_->options());
   if (protocols_.empty() &&
-      (!state_->methods.empty() || (http_->routes.empty() && !pages))) {
+      (!state_->methods.empty() ||
+       (http_->routes.empty() && !pages && redis_ == nullptr))) {
     return Fail("there was no AddProtocol()");
   }
   if (!fiber::IsRuntimeRunning()) {
@@ -558,7 +568,20 @@ Status Server::FixProtocols() {
   auto set = rpc::ServerProtocolSet::FromNames(
       protocols_, rpc::LimitsOf(state_->options()), http_->uses());
   if (!set) return set.error();
-  return state_->Freeze(*std::move(set), protocols_, http_);
+  std::vector<std::string> names = protocols_;
+  if (redis_ != nullptr) {
+    names.push_back("redis");
+    // Last: any line of text may be a command.
+    set->Add([redis = redis_.get()](const rpc::Limits& limits,
+                                    rpc::ReplySink* sink) {
+      return rpc::NewRedisServerProtocol(redis, limits, sink);
+    });
+  }
+  return state_->Freeze(
+      *std::move(set), names,
+      std::make_shared<std::pair<std::shared_ptr<rpc::HttpSite>,
+                                 std::shared_ptr<RedisService>>>(http_,
+                                                                 redis_));
 }
 
 void Server::AddPages(rpc::PagesFor who, rpc::HttpRoutes* routes) {
