@@ -7,7 +7,9 @@
 #include <google/protobuf/service.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "example/rpc/call_recorder.h"
@@ -21,6 +23,13 @@ namespace example {
 struct CallPlan {
   bool tail = false;
   std::size_t body_size = 0;
+  std::uint64_t number = 0;  // In a load that numbers its calls.
+};
+
+// The recorded outcome of a call that is sent again (replay.h).
+struct RecordedOutcome {
+  int status = 0;
+  bool same_reply = true;  // As far as replies are compared.
 };
 
 // Not thread-safe.
@@ -44,6 +53,10 @@ class Call {
   virtual bool ReplyIsEcho() const = 0;
   // For a streaming call.
   virtual MessageCounts messages() const { return {}; }
+  // Nothing: it isn't a recorded call.
+  virtual std::optional<RecordedOutcome> recorded() const {
+    return std::nullopt;
+  }
 };
 
 // Whom calls go to.

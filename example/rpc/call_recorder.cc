@@ -11,10 +11,20 @@ std::uint64_t CallStatistics::failure_count() const {
   return total;
 }
 
+std::uint64_t CallStatistics::changes() const {
+  std::uint64_t total = changed_replies;
+  for (const auto& [statuses, count] : changed_statuses) total += count;
+  return total;
+}
+
 void CallStatistics::Merge(const CallStatistics& other) {
   latency_ns.Merge(other.latency_ns);
   for (const auto& [status, count] : other.failures) failures[status] += count;
   messages.Add(other.messages);
+  for (const auto& [statuses, count] : other.changed_statuses) {
+    changed_statuses[statuses] += count;
+  }
+  changed_replies += other.changed_replies;
 }
 
 CallStatistics& CallRecorder::Slot::MadeStatistics() {
@@ -40,6 +50,18 @@ void CallRecorder::HadMessages(const MessageCounts& messages) {
   slot.MadeStatistics().messages.Add(messages);
 }
 
+void CallRecorder::HadOtherStatus(int recorded, int now) {
+  Slot& slot = slots_[ThreadSlot()];
+  flare::ScopedLock guard(slot.lock);
+  ++slot.MadeStatistics().changed_statuses[{recorded, now}];
+}
+
+void CallRecorder::HadOtherReply() {
+  Slot& slot = slots_[ThreadSlot()];
+  flare::ScopedLock guard(slot.lock);
+  ++slot.MadeStatistics().changed_replies;
+}
+
 CallStatistics CallRecorder::Take() {
   CallStatistics total;
   // Always empty when it is swapped in.
@@ -50,7 +72,8 @@ CallStatistics CallRecorder::Take() {
       if (slot.statistics == nullptr ||
           (slot.statistics->successes() == 0 &&
            slot.statistics->failures.empty() &&
-           slot.statistics->messages.total() == 0)) {
+           slot.statistics->messages.total() == 0 &&
+           slot.statistics->changes() == 0)) {
         continue;
       }
       std::swap(slot.statistics, spare);
@@ -59,6 +82,8 @@ CallStatistics CallRecorder::Take() {
     spare->latency_ns.Reset();
     spare->failures.clear();
     spare->messages = {};
+    spare->changed_statuses.clear();
+    spare->changed_replies = 0;
   }
   return total;
 }

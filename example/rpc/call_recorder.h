@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "example/rpc/thread_slot.h"
 #include "flare/base/histogram.h"
@@ -32,9 +33,14 @@ struct CallStatistics {
   flare::Histogram latency_ns;            // For calls that succeeded.
   std::map<int, std::uint64_t> failures;  // By status.
   MessageCounts messages;                 // For streams that succeeded.
+  // Recorded calls that ended otherwise than recorded: by the recorded status
+  // and the one of now, and those with the same status and another reply.
+  std::map<std::pair<int, int>, std::uint64_t> changed_statuses;
+  std::uint64_t changed_replies = 0;
 
   std::uint64_t successes() const { return latency_ns.count(); }
   std::uint64_t failure_count() const;
+  std::uint64_t changes() const;
   // Adds the counts of `other`.
   void Merge(const CallStatistics& other);
 };
@@ -47,6 +53,10 @@ class CallRecorder {
   void Failed(int status);
   // After Succeeded(), of a streaming call.
   void HadMessages(const MessageCounts& messages);
+
+  // After Succeeded() or Failed(), of a recorded call.
+  void HadOtherStatus(int recorded, int now);
+  void HadOtherReply();
 
   // Returns the records since the last call, and forgets them.
   CallStatistics Take();

@@ -34,6 +34,21 @@ TEST(CallStatistics, MergeAddsLatenciesAndFailures) {
   EXPECT_EQ(b.failure_count(), 6u);
 }
 
+TEST(CallRecorder, CountsChangesOfRecordedCalls) {
+  CallRecorder recorder;
+  recorder.HadOtherStatus(0, 3);
+  CallStatistics total = recorder.Take();
+  recorder.HadOtherStatus(0, 3);
+  recorder.HadOtherStatus(1001, 0);
+  recorder.HadOtherReply();
+  total.Merge(recorder.Take());
+  EXPECT_EQ(total.changes(), 4u);
+  EXPECT_EQ(total.changed_replies, 1u);
+  EXPECT_EQ((total.changed_statuses.at({0, 3})), 2u);
+  EXPECT_EQ((total.changed_statuses.at({1001, 0})), 1u);
+  EXPECT_EQ(recorder.Take().changes(), 0u);
+}
+
 TEST(CallRecorder, CountsMessages) {
   CallRecorder recorder;
   recorder.Succeeded(1000);

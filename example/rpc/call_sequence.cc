@@ -70,6 +70,7 @@ bool CallSequence::Next(std::int64_t now_ns) {
   const auto claim = load_.schedule->Next(now_ns);
   if (!claim) return false;
   claim_ = *claim;
+  plan_.number = claim_.number;
   const LoadOptions& options = load_.options;
   // Draws from the upper 53 bits, which a double holds.
   plan_.tail =
@@ -110,8 +111,23 @@ void CallSequence::Ended(std::int64_t now_ns) {
         recorder_->HadMessages(call_->messages());
       }
     }
+    if (load_.options.replay != nullptr) [[unlikely]]
+      Compare(0);
     pause_ns_ = 0;
   }
+}
+
+bool CallSequence::Compare(int status) {
+  const auto recorded = call_->recorded();
+  if (!recorded) return false;
+  if (recorded->status != status) {
+    recorder_->HadOtherStatus(recorded->status, status);
+  } else if (!recorded->same_reply) {
+    recorder_->HadOtherReply();
+  } else {
+    return true;
+  }
+  return false;
 }
 
 std::uint64_t CallSequence::Random() {
@@ -121,7 +137,7 @@ std::uint64_t CallSequence::Random() {
 void CallSequence::NoteFailure(int status, const std::string& reason,
                                std::int64_t now_ns) {
   recorder_->Failed(status);
-  LogFailure(status, reason, now_ns);
+  if (!Compare(status)) LogFailure(status, reason, now_ns);
   // A service that fails its calls on purpose is called on at full speed. So is
   // one with an answer that fails --verify.
   const bool reached = call_->status() == 0 || call_->FailedByService();

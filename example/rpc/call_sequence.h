@@ -98,6 +98,8 @@ class CallSequence {
 
  private:
   std::uint64_t Random();
+  // Compares the outcome of a recorded call. True: it is as recorded.
+  bool Compare(int status);
   void NoteFailure(int status, const std::string& reason, std::int64_t now_ns);
 
   const Load load_;

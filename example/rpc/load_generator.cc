@@ -32,7 +32,11 @@ LoadGenerator::LoadGenerator(const LoadOptions& options, LoadRecorder* recorder)
     : options_(options),
       recorder_(recorder),
       schedule_(options.qps, /*limit=*/0, /*start_ns=*/0),
-      running_(options.max_pending) {}
+      running_(options.max_pending) {
+  if (options.replay == nullptr) return;
+  schedule_.NumberCalls();
+  schedule_.Follow(options.pace);
+}
 
 LoadGenerator::~LoadGenerator() {
   if (ramp_up_.joinable()) ramp_up_.join();

@@ -21,6 +21,8 @@
 namespace example {
 
 struct AnyMethod;
+class Replay;
+struct RecordedPace;
 
 // The callers.
 enum class CallerKind {
@@ -39,7 +41,10 @@ struct LoadOptions {
   bool relay_stub = false;  // RelayService.Relay, not EchoService.Echo.
   // A method of any service in place of these (any_call.h); null: none.
   std::shared_ptr<const AnyMethod> any_method;
-  std::size_t max_pending = 1;  // Callers.
+  // Recorded calls in place of these (replay.h); null: none.
+  std::shared_ptr<const Replay> replay;
+  std::shared_ptr<const RecordedPace> pace;  // Null: at `qps`.
+  std::size_t max_pending = 1;               // Callers.
   CallerKind caller_kind = CallerKind::kLoop;
   std::chrono::milliseconds timeout{1000};
   double qps = 0;              // Calls per second; 0: no fixed rate.

@@ -22,6 +22,7 @@
 #include "example/rpc/output_file.h"
 #include "example/rpc/press_flags.h"
 #include "example/rpc/press_run.h"
+#include "example/rpc/replay_flags.h"
 #include "example/rpc/report.h"
 #include "flare/fiber/runtime.h"
 #include "flare/init/override_flag.h"
@@ -89,6 +90,10 @@ struct LoadedTarget {
 int Entry(int argc, char** argv) {
   if (!HasOnlyFlags(argc, argv)) return kBadFlags;
   flare::RegisterEtcdResolver();  // For --override_nslb.
+  if (HasPrintFlag()) {
+    const flare::Status printed = PrintRecordingsFromFlags();
+    return printed.ok() ? 0 : RefuseFlags(printed.message());
+  }
   const auto options = PressOptionsFromFlags();
   if (!options) return RefuseFlags(options.error().message());
   if (options->max_connections) {

@@ -17,6 +17,7 @@
 #include "example/rpc/health_check_flags.h"
 #include "example/rpc/http_call.h"
 #include "example/rpc/method_flags.h"
+#include "example/rpc/replay_flags.h"
 #include "example/rpc/size_distribution.h"
 #include "example/rpc/tls_client_flags.h"
 #include "example/rpc/work.h"
@@ -203,10 +204,14 @@ Status CheckEchoFlags() {
 
 Status ReadMethod(LoadOptions* options) {
   if (MethodFlag().empty()) {
-    const std::string given = GivenMethodFlag();
+    // Those of --replay that don't go with it are looked at there.
+    const std::string given = HasReplayFlag() ? "" : GivenMethodFlag();
     if (given.empty()) return Status();
-    return Bad(given + " goes with --method only.");
+    return Bad(given + (given == "--data"
+                            ? " goes with --method only."
+                            : " goes with --method or --replay only."));
   }
+  if (HasReplayFlag()) return Bad("--method doesn't go with --replay.");
   if (auto checked = CheckEchoFlags(); !checked.ok()) return checked;
   auto any = std::make_shared<AnyMethod>();
   const std::string first_server =
@@ -308,20 +313,41 @@ Status ReadConnections(PressOptions* options) {
   return Status();
 }
 
-RunOptions ReadRun() {
+Status ReadRecordings(PressOptions* options) {
+  if (!HasReplayFlag()) {
+    const std::string given = GivenReplayFlag();
+    return given.empty() ? Status() : Bad(given + " goes with --replay only.");
+  }
+  const auto calls = RecordedCallsFromFlags();
+  if (!calls) return calls.error();
+  return ReadReplay(*calls, IsGiven("timeout"), &options->targets);
+}
+
+// `timeout`: the longest of a call.
+RunOptions ReadRun(std::chrono::milliseconds timeout) {
   RunOptions options;
+  options.replays = HasReplayFlag();
   options.warm_up_s = FLAGS_warmup;
   options.duration_s = FLAGS_duration;
   options.report_interval_s = FLAGS_report_interval;
   // The time that a call under way at the end may take, and more.
-  options.patience_s = FLAGS_timeout / 1e3 + 5;
-  options.late_s = FLAGS_timeout / 1e3;
+  const double seconds = std::chrono::duration<double>(timeout).count();
+  options.patience_s = seconds + 5;
+  options.late_s = seconds;
   options.has_tail = FLAGS_tail_ratio > 0;
   options.show_progress = isatty(STDERR_FILENO) != 0;
   return options;
 }
 
 }  // namespace
+
+Status PrintRecordingsFromFlags() {
+  if (!HasReplayFlag()) return Bad("--print goes with --replay only.");
+  const auto calls = RecordedCallsFromFlags();
+  if (!calls) return calls.error();
+  return PrintRecordedCalls(
+      *calls, FLAGS_server_addr.substr(0, FLAGS_server_addr.find(';')));
+}
 
 Expected<PressOptions, Status> PressOptionsFromFlags() {
   LoadOptions common;
@@ -340,7 +366,12 @@ Expected<PressOptions, Status> PressOptionsFromFlags() {
   if (!targets) return targets.error();
   options.targets = *std::move(targets);
   if (auto read = ReadConnections(&options); !read.ok()) return read;
-  options.run = ReadRun();
+  if (auto read = ReadRecordings(&options); !read.ok()) return read;
+  std::chrono::milliseconds timeout{0};
+  for (const LoadOptions& target : options.targets) {
+    timeout = std::max(timeout, target.timeout);
+  }
+  options.run = ReadRun(timeout);
   options.json = FLAGS_json;
   options.hdr_log = FLAGS_hdr_log;
   return options;

@@ -28,6 +28,10 @@ struct PressOptions {
 // after the command line has been parsed.
 flare::Expected<PressOptions, flare::Status> PressOptionsFromFlags();
 
+// For --print: prints recorded calls. Blocks the thread for a moment, and the
+// fiber while it asks a server for descriptions.
+flare::Status PrintRecordingsFromFlags();
+
 }  // namespace example
 
 #endif  // EXAMPLE_RPC_PRESS_FLAGS_H_

@@ -89,6 +89,7 @@ class Run {
       if (options.has_tail) summary_.targets.back().load.tail.emplace();
     }
     if (options.has_tail) summary_.tail.emplace();
+    summary_.replayed = options.replays;
   }
 
   Summary Go() {

@@ -23,6 +23,7 @@ struct RunOptions {
   // rate.
   double late_s = 0;
   bool has_tail = false;       // Is there a long tail?
+  bool replays = false;        // Calls are recorded ones.
   bool show_progress = false;  // A line on stderr that is written over.
 };
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
 
 namespace example {
@@ -98,6 +99,10 @@ void LoadSummary::Merge(const LoadSummary& other) {
 }
 
 bool Summary::AllWell() const {
+  if (replayed) {
+    return measured && calls.successes() + calls.failure_count() != 0 &&
+           !HasChanges() && unended == 0 && unsent == 0;
+  }
   const bool some = calls.successes() + (tail ? tail->calls.successes() : 0);
   return measured && some && !HasFailures() && !(tail && tail->HasFailures()) &&
          unended == 0 && unsent == 0;
@@ -144,6 +149,37 @@ void AddLines(const CallSummary& summary, double seconds,
   AddFailureLines(summary, prefix, lines);
 }
 
+// "status 0 (STATUS_SUCCESS) became status 3 (STATUS_TIMEOUT): 12".
+std::string ChangeList(const CallStatistics& calls) {
+  std::vector<std::string> changes;
+  for (const auto& [statuses, count] : calls.changed_statuses) {
+    changes.push_back(DescribeStatus(statuses.first) + " became " +
+                      DescribeStatus(statuses.second) + ": " +
+                      std::to_string(count));
+  }
+  if (calls.changed_replies != 0) {
+    changes.push_back("other replies: " +
+                      std::to_string(calls.changed_replies));
+  }
+  return flare::Join(changes, ", ");
+}
+
+// For recorded calls.
+void AddChangeLines(const Summary& summary, std::vector<std::string>* lines) {
+  if (!summary.replayed) return;
+  const CallStatistics& calls = summary.calls;
+  const std::uint64_t changes = calls.changes();
+  const std::uint64_t all = calls.successes() + calls.failure_count();
+  std::string line = "Replayed: " + std::to_string(all - changes) +
+                     " call(s) ended as recorded, " + std::to_string(changes) +
+                     " otherwise";
+  if (changes != 0) line += ": " + ChangeList(calls);
+  lines->push_back(line + ".");
+  if (summary.warm_up.changes() == 0) return;
+  lines->push_back("Otherwise than recorded during warm-up: " +
+                   ChangeList(summary.warm_up) + ".");
+}
+
 void AddUnsentLine(const LoadSummary& load, const std::string& prefix,
                    std::vector<std::string>* lines) {
   if (load.unsent == 0) return;
@@ -157,6 +193,7 @@ void AddMeasuredLines(const Summary& summary, std::vector<std::string>* lines) {
   lines->push_back(LatencyLine(summary.calls.latency_ns));
   AddMessageLine(summary, "", lines);
   AddFailureLines(summary, "", lines);
+  AddChangeLines(summary, lines);
   if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", lines);
   AddUnsentLine(summary, "", lines);
   for (const auto& [server_addr, seconds, load] : summary.targets) {

@@ -45,6 +45,10 @@ struct CallSummary {
   bool HasFailures() const {
     return !calls.failures.empty() || !warm_up.failures.empty();
   }
+  // Whether some recorded calls have ended otherwise than recorded.
+  bool HasChanges() const {
+    return calls.changes() != 0 || warm_up.changes() != 0;
+  }
   // Adds another part of the same run, without the rate: the windows of parts
   // may differ.
   void Merge(const CallSummary& other);
@@ -72,11 +76,13 @@ struct Summary : LoadSummary {
   bool measured = true;
   double seconds = 0;         // Length of the window that was measured.
   std::uint64_t unended = 0;  // Calls that didn't end though they should have.
+  bool replayed = false;      // Recorded calls were sent again.
   std::vector<TargetSummary> targets;  // If there were several.
   std::vector<std::string> command_line;
 
   // There was a measurement, some calls have succeeded, none has failed, and
-  // all that were due were sent.
+  // all that were due were sent. Recorded calls may fail as recorded, but
+  // mustn't end otherwise.
   bool AllWell() const;
 };
 

@@ -1,6 +1,7 @@
 // The results as JSON: SummaryJson() of report.h. docs/press.md describes it.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -51,6 +52,22 @@ std::string FailuresJson(const CallStatistics& calls) {
     json += '"' + std::to_string(status) + "\": " + std::to_string(count);
   }
   return json + "}";
+}
+
+// {"0": {"3": 12}}: 12 calls with the recorded status 0 had 3.
+std::string ChangedStatusesJson(const CallStatistics& calls) {
+  std::map<int, std::string> by_recorded;
+  for (const auto& [statuses, count] : calls.changed_statuses) {
+    std::string& inner = by_recorded[statuses.first];
+    inner += (inner.empty() ? "\"" : ", \"") + std::to_string(statuses.second) +
+             "\": " + std::to_string(count);
+  }
+  std::string json;
+  for (const auto& [recorded, inner] : by_recorded) {
+    json += (json.empty() ? "\"" : ", \"") + std::to_string(recorded) +
+            "\": {" + inner + '}';
+  }
+  return '{' + json + '}';
 }
 
 std::string HistogramJson(const flare::Histogram& histogram) {
@@ -113,6 +130,10 @@ std::string SummaryJson(const Summary& summary) {
   AddFigures(summary, summary.seconds, &object);
   object.Add("unsent", summary.unsent);
   object.Add("unended", summary.unended);
+  if (summary.replayed) {
+    object.Add("changed_statuses", ChangedStatusesJson(summary.calls));
+    object.Add("changed_replies", summary.calls.changed_replies);
+  }
   std::vector<std::string> arguments;
   for (const std::string& argument : summary.command_line) {
     arguments.push_back(flare::JsonString(argument));

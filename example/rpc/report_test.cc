@@ -106,6 +106,39 @@ TEST(Summary, IsWellOnlyIfAllCallsSucceeded) {
   EXPECT_FALSE(summary.AllWell());
 }
 
+TEST(Summary, RecordedCallsMayFailAsRecorded) {
+  Summary summary;
+  summary.replayed = true;
+  EXPECT_FALSE(summary.AllWell());  // No call at all.
+  summary.calls = Thousand();
+  summary.calls.failures[1001] = 3;
+  EXPECT_TRUE(summary.AllWell());
+  EXPECT_EQ(SummaryLines(summary).back(),
+            "Replayed: 1003 call(s) ended as recorded, 0 otherwise.");
+
+  summary.calls.changed_statuses = {{{0, 3}, 2}, {{1001, 0}, 1}};
+  summary.calls.changed_replies = 4;
+  EXPECT_FALSE(summary.AllWell());
+  EXPECT_EQ(SummaryLines(summary).back(),
+            "Replayed: 996 call(s) ended as recorded, 7 otherwise: status 0 "
+            "(STATUS_SUCCESS) became status 3 (STATUS_TIMEOUT): 2, status "
+            "1001 (STATUS_USER) became status 0 (STATUS_SUCCESS): 1, other "
+            "replies: 4.");
+  const std::string json = SummaryJson(summary);
+  EXPECT_NE(json.find("\"changed_statuses\": {\"0\": {\"3\": 2}, "
+                      "\"1001\": {\"0\": 1}}"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(json.find("\"changed_replies\": 4"), std::string::npos);
+  summary.calls.changed_statuses.clear();
+  summary.calls.changed_replies = 0;
+
+  summary.warm_up.changed_statuses[{0, 3}] = 1;
+  EXPECT_FALSE(summary.AllWell());
+  EXPECT_NE(SummaryLines(summary).back().find("during warm-up"),
+            std::string::npos);
+}
+
 // A load that consists of nothing but the tail.
 TEST(Summary, TailAloneMayBeWell) {
   Summary summary;

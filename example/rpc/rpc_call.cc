@@ -7,6 +7,7 @@
 
 #include "example/rpc/any_call.h"
 #include "example/rpc/echo_service.flare.pb.h"
+#include "example/rpc/replay_call.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/rpc_channel.h"
@@ -113,6 +114,7 @@ class RpcTarget final : public Target {
   std::unique_ptr<Call> NewCall(std::size_t group) const override {
     flare::RpcChannel* const channel = channels_[group].get();
     if (options_.any_method != nullptr) return NewAnyCall(options_, channel);
+    if (options_.replay != nullptr) return NewReplayCall(options_, channel);
     if (options_.relay_stub) {
       return std::make_unique<RelayCall>(options_, channel);
     }
@@ -123,15 +125,11 @@ class RpcTarget final : public Target {
   // Each call would fail.
   flare::Status CheckAttachment() const {
     if (options_.attachment.empty()) return {};
-    std::string scheme =
-        options_.server_addr.substr(0, options_.server_addr.find("://"));
-    if (scheme.starts_with(flare::rpc::kTlsPrefix)) {
-      scheme.erase(0, flare::rpc::kTlsPrefix.size());
-    }
-    const auto protocol = flare::rpc::NewClientProtocol(scheme, {}, "");
-    if (!protocol || (*protocol)->traits().attachments) return {};
-    return flare::Status(EINVAL,
-                         "the protocol " + scheme + " carries no attachments");
+    const auto protocol = ProtocolOf(options_.server_addr);
+    if (protocol == nullptr || protocol->traits().attachments) return {};
+    return flare::Status(EINVAL, "the protocol " +
+                                     std::string(protocol->name()) +
+                                     " carries no attachments");
   }
 
   const LoadOptions& options_;
@@ -139,6 +137,16 @@ class RpcTarget final : public Target {
 };
 
 }  // namespace
+
+std::unique_ptr<flare::rpc::ClientProtocol> ProtocolOf(
+    const std::string& server_addr) {
+  std::string scheme = server_addr.substr(0, server_addr.find("://"));
+  if (scheme.starts_with(flare::rpc::kTlsPrefix)) {
+    scheme.erase(0, flare::rpc::kTlsPrefix.size());
+  }
+  auto protocol = flare::rpc::NewClientProtocol(scheme, {}, "");
+  return protocol ? *std::move(protocol) : nullptr;
+}
 
 flare::Expected<std::unique_ptr<Target>, flare::Status> OpenRpcTarget(
     const LoadOptions& options) {

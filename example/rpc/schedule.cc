@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 
 #include "flare/base/clock.h"
 
@@ -11,6 +12,10 @@ namespace {
 
 // Nearly all that 64 bits hold, 285 years: as good as never.
 constexpr double kLongestIntervalNs = 9e18;
+
+std::int64_t ToNs(double ns) {
+  return flare::ToNs(std::chrono::duration<double, std::nano>(ns));
+}
 
 }  // namespace
 
@@ -24,13 +29,22 @@ std::optional<Schedule::Claim> Schedule::Next(std::int64_t now_ns) {
   // relaxed, both: each number is handed out once, which is all that matters.
   const std::uint64_t end = end_.load(std::memory_order_relaxed);
   // A load without numbers does without the counter that all workers share.
-  if (!paced() && end == kNoEnd) return Claim{0, now_ns};
+  if (!paced() && !numbered_ && end == kNoEnd) return Claim{0, now_ns};
   const std::uint64_t number = claimed_.fetch_add(1, std::memory_order_relaxed);
   if (number >= end) return std::nullopt;
   if (!paced()) return Claim{number, now_ns};
-  const auto after = flare::ToNs(std::chrono::duration<double, std::nano>(
-      ns_per_call_ * static_cast<double>(number)));
-  return Claim{number, flare::SaturatingAdd(start_ns_, after)};
+  return Claim{number, flare::SaturatingAdd(start_ns_, OffsetOf(number))};
+}
+
+std::int64_t Schedule::OffsetOf(std::uint64_t number) const {
+  if (recorded_ == nullptr) {
+    return ToNs(ns_per_call_ * static_cast<double>(number));
+  }
+  const std::size_t calls = recorded_->offsets_ns.size();
+  const auto passes = static_cast<double>(number / calls);
+  return flare::SaturatingAdd(
+      ToNs(passes * static_cast<double>(recorded_->period_ns)),
+      recorded_->offsets_ns[number % calls]);
 }
 
 void Schedule::Limit(std::uint64_t limit, std::int64_t now_ns) {
@@ -57,6 +71,16 @@ std::uint64_t Schedule::unsent() const {
 }
 
 std::uint64_t Schedule::DueBefore(std::int64_t time_ns) const {
+  if (recorded_ != nullptr) {
+    const std::int64_t passed = time_ns - start_ns_;
+    if (passed <= 0) return 0;
+    const auto& offsets = recorded_->offsets_ns;
+    const auto in_pass = std::lower_bound(offsets.begin(), offsets.end(),
+                                          passed % recorded_->period_ns);
+    return static_cast<std::uint64_t>(passed / recorded_->period_ns) *
+               offsets.size() +
+           static_cast<std::uint64_t>(in_pass - offsets.begin());
+  }
   const double calls =
       std::ceil(static_cast<double>(time_ns - start_ns_) / ns_per_call_);
   if (calls >= 0x1p64) return kNoEnd;

@@ -1,11 +1,12 @@
-// The times to send calls: one after another as fast as they are answered, or
-// at a fixed rate; for ever, or a given number of them.
+// The times to send calls: one after another as fast as they are answered, at a
+// fixed rate, or at the times of a recording; for ever, or a given number of
+// them.
 //
-// At a fixed rate the schedule doesn't wait for anybody: the k-th call is due k
-// / rate seconds after the start, and latency counts from there. If the server
-// stalls, the calls that should have been sent meanwhile are sent late and show
-// how late, instead of never having been meant to be sent ("coordinated
-// omission").
+// At a fixed rate, as with recorded times, the schedule doesn't wait for
+// anybody: the k-th call is due k / rate seconds after the start, and latency
+// counts from there. If the server stalls, the calls that should have been sent
+// meanwhile are sent late and show how late, instead of never having been meant
+// to be sent ("coordinated omission").
 
 #ifndef EXAMPLE_RPC_SCHEDULE_H_
 #define EXAMPLE_RPC_SCHEDULE_H_
@@ -13,9 +14,18 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace example {
+
+// Times of recorded calls, again and again.
+struct RecordedPace {
+  std::vector<std::int64_t> offsets_ns;  // Ascending, from 0; not empty.
+  std::int64_t period_ns = 0;            // Greater than the last of these.
+};
 
 // Thread-safe; nothing blocks. Times are those of flare::NowNs().
 class Schedule {
@@ -33,6 +43,15 @@ class Schedule {
   // The first call is due at `start_ns`, instead of the constructor's time.
   // Before the first Next() only.
   void StartAt(std::int64_t start_ns) { start_ns_ = start_ns; }
+
+  // Calls are due at these times after the start, in place of a rate. Before
+  // the first Next() only.
+  void Follow(std::shared_ptr<const RecordedPace> pace) {
+    recorded_ = std::move(pace);
+  }
+  // Numbers calls without a rate and a limit, too. Before the first Next()
+  // only.
+  void NumberCalls() { numbered_ = true; }
 
   // Claims the next call; nothing if there are none left or Stop() was called.
   std::optional<Claim> Next(std::int64_t now_ns);
@@ -82,18 +101,23 @@ class Schedule {
                             end_.load(std::memory_order_relaxed);
   }
 
-  // Is there a fixed rate?
-  bool paced() const { return ns_per_call_ != 0; }
+  // Does the clock say when calls are due?
+  bool paced() const { return ns_per_call_ != 0 || recorded_ != nullptr; }
 
-  // Calls that the rate makes due before `time_ns`, whether or not they are
-  // claimed or beyond the limit. Only with a fixed rate.
+  // Calls that the pace makes due before `time_ns`, whether or not they are
+  // claimed or beyond the limit. Only if paced().
   std::uint64_t DueBefore(std::int64_t time_ns) const;
 
  private:
   static constexpr auto kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
+  // How long after the start a call is due.
+  std::int64_t OffsetOf(std::uint64_t number) const;
+
   const double ns_per_call_;
   std::int64_t start_ns_;
+  std::shared_ptr<const RecordedPace> recorded_;  // Null: a rate, or none.
+  bool numbered_ = false;
   // The end of the numbers; changed by Limit() only.
   std::atomic<std::uint64_t> end_;
   std::atomic<bool> stopped_{false};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -192,6 +193,52 @@ TEST(Schedule, IsOverOnceAllCallsAreClaimed) {
     schedule.Limit(2, 100'000'000);
     while (!schedule.over()) EXPECT_TRUE(schedule.Next(1).has_value());
     EXPECT_FALSE(schedule.Next(1).has_value());
+  }
+}
+
+RecordedPace ThreeCalls() {
+  return {.offsets_ns = {0, 10, 10}, .period_ns = 15};
+}
+
+TEST(Schedule, FollowsRecordedTimesAgainAndAgain) {
+  Schedule schedule(0, 7, 1000);
+  schedule.Follow(std::make_shared<const RecordedPace>(ThreeCalls()));
+  EXPECT_TRUE(schedule.paced());
+  std::vector<std::int64_t> due;
+  // A stall changes nothing.
+  while (const auto next = NextDue(&schedule, 1 << 20)) due.push_back(*next);
+  EXPECT_EQ(due, (std::vector<std::int64_t>{1000, 1010, 1010, 1015, 1025, 1025,
+                                            1030}));
+}
+
+TEST(Schedule, CountsWhatIsDueBeforeByRecordedTimes) {
+  Schedule schedule(0, 0, 1000);
+  schedule.Follow(std::make_shared<const RecordedPace>(ThreeCalls()));
+  for (std::int64_t time = 900; time != 1100; ++time) {
+    std::uint64_t due = 0;
+    Schedule other(0, 100, 1000);
+    other.Follow(std::make_shared<const RecordedPace>(ThreeCalls()));
+    while (const auto next = NextDue(&other, 0)) due += *next < time ? 1 : 0;
+    EXPECT_EQ(schedule.DueBefore(time), due) << time;
+  }
+}
+
+TEST(Schedule, EndLeavesRecordedCallsThatAreDue) {
+  Schedule schedule(0, 0, 0);
+  schedule.Follow(std::make_shared<const RecordedPace>(ThreeCalls()));
+  schedule.End(11);
+  for (int i = 0; i != 3; ++i) EXPECT_TRUE(schedule.Next(0));
+  EXPECT_FALSE(schedule.Next(0));
+}
+
+TEST(Schedule, NumbersCallsIfAskedTo) {
+  Schedule schedule(0, 0, 0);
+  schedule.NumberCalls();
+  for (std::uint64_t i = 0; i != 3; ++i) {
+    const auto claim = schedule.Next(500);
+    ASSERT_TRUE(claim);
+    EXPECT_EQ(claim->number, i);
+    EXPECT_EQ(claim->due_ns, 500);
   }
 }
 

@@ -579,7 +579,7 @@ class AnyMethod(PressTest):
     count = (self.DEMO, "--method=example.streaming.Demo.Count")
     for pattern, *flags in (
         ("--data goes with --method only", "--data={}"),
-        ("-H goes with --method only", "-H", "a: b"),
+        ("-H goes with --method or --replay only", "-H", "a: b"),
         ("--body is of calls to the echo service", *self.ECHO, "--body=x"),
         ("--verify is of calls to the echo", *self.ECHO, "--verify"),
         ("EchoService has no method Ecko; it has: Echo", self.ECHO[0],

@@ -1,0 +1,219 @@
+#include "example/rpc/replay_flags.h"
+
+#include <gflags/gflags.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "example/rpc/http_call.h"
+#include "example/rpc/method_flags.h"
+#include "example/rpc/recorded_calls.h"
+#include "example/rpc/recording_json.h"
+#include "example/rpc/replay.h"
+#include "example/rpc/report.h"
+#include "example/rpc/rpc_call.h"
+#include "flare/base/clock.h"
+#include "flare/base/string.h"
+#include "flare/rpc/protocol.h"
+#include "glog/logging.h"
+
+DEFINE_string(replay, "",
+              "Send the calls of these recordings again: files or folders, "
+              "separated by commas (docs/record_replay.md).");
+DEFINE_string(replay_methods, "",
+              "Only calls of methods whose full names begin so: a list, "
+              "separated by commas.");
+DEFINE_double(replay_speed, 1,
+              "1: send calls at the times at which they were recorded, 2: "
+              "twice as fast, ...; 0: as fast as they get answered. Not with "
+              "--qps.");
+DEFINE_int32(replay_times, 1,
+             "Send all calls so many times; 0: until --requests or --duration "
+             "ends it.");
+DEFINE_bool(replay_compare_replies, false,
+            "Compare the bytes of replies with recorded ones, too.");
+DEFINE_bool(print, false,
+            "Print the calls of --replay, a line of JSON for each, and send "
+            "none.");
+
+namespace example {
+namespace {
+
+using flare::RecordedCall;
+using flare::Status;
+using MadeSource =
+    flare::Expected<std::unique_ptr<MethodSource>, flare::Status>;
+
+Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
+
+bool IsGiven(const char* flag) {
+  return !google::GetCommandLineFlagInfoOrDie(flag).is_default;
+}
+
+std::vector<std::string> SplitList(const std::string& list) {
+  std::vector<std::string> pieces;
+  for (const std::string_view piece : flare::Split(list, ',')) {
+    pieces.emplace_back(piece);
+  }
+  return pieces;
+}
+
+Status CheckReplayFlags(const LoadOptions& target) {
+  if (!(FLAGS_replay_speed >= 0) || std::isinf(FLAGS_replay_speed)) {
+    return Bad("--replay_speed must be a number that is not negative.");
+  }
+  if (FLAGS_replay_times < 0) {
+    return Bad("--replay_times must not be negative.");
+  }
+  if (target.qps > 0 && IsGiven("replay_speed")) {
+    return Bad("--qps and --replay_speed exclude each other.");
+  }
+  if (target.requests != 0 && IsGiven("replay_times")) {
+    return Bad("--requests and --replay_times exclude each other.");
+  }
+  // One request can't be several calls.
+  for (const char* flag :
+       {"attachment_size", "compression_algorithm", "body", "body_size",
+        "relay_stub", "gdt_stub", "tail_ratio", "verify", "method", "data"}) {
+    if (IsGiven(flag)) {
+      return Bad("--" + std::string(flag) + " doesn't go with --replay.");
+    }
+  }
+  return {};
+}
+
+// Every `count`th of the calls, from `first` on.
+std::vector<RecordedCall> PartOf(const std::vector<RecordedCall>& calls,
+                                 std::size_t first, std::size_t count) {
+  std::vector<RecordedCall> part;
+  for (std::size_t i = first; i < calls.size(); i += count) {
+    part.push_back(calls[i]);
+  }
+  return part;
+}
+
+Status ReadTarget(const std::vector<RecordedCall>& calls,
+                  const ReplayOptions& common, LoadOptions* target) {
+  const auto protocol = IsPlainHttp(target->server_addr)
+                            ? nullptr
+                            : ProtocolOf(target->server_addr);
+  if (protocol == nullptr) {
+    return Bad("--replay needs a protocol with methods, such as flare or " +
+               std::string("http+pb, but not ") + target->server_addr + '.');
+  }
+  ReplayOptions options = common;
+  options.attachments = protocol->traits().attachments;
+  options.metadata = protocol->traits().metadata;
+  if (protocol->format() != flare::rpc::PayloadFormat::kProtobuf) {
+    options.describe = [target](const std::string& method) -> MadeSource {
+      return SourceFromFlags({target->server_addr, target->timeout}, method);
+    };
+  }
+  auto replay = Replay::Make(calls, options);
+  if (!replay) return Bad("--replay: " + replay.error().message() + '.');
+  target->timeout = std::chrono::ceil<std::chrono::milliseconds>(
+      (*replay)->longest_timeout());
+  target->replay = *std::move(replay);
+  return {};
+}
+
+void ShowCalls(const std::vector<RecordedCall>& calls) {
+  const double seconds = flare::ToSeconds(calls.back().received_unix_ns -
+                                          calls.front().received_unix_ns);
+  LOG(INFO) << "Replaying " << flare::CountOf(calls.size(), "call")
+            << " that came in " << FormatFixed(seconds, 3) << " s, a share of "
+            << calls.front().fraction
+            << " of all. Recorded latency: " << LatencyLine(LatenciesOf(calls));
+}
+
+}  // namespace
+
+bool HasReplayFlag() { return !FLAGS_replay.empty(); }
+bool HasPrintFlag() { return FLAGS_print; }
+
+std::string GivenReplayFlag() {
+  for (const char* flag : {"replay_methods", "replay_speed", "replay_times",
+                           "replay_compare_replies", "print"}) {
+    if (IsGiven(flag)) return "--" + std::string(flag);
+  }
+  return "";
+}
+
+flare::Expected<std::vector<RecordedCall>, Status> RecordedCallsFromFlags() {
+  auto calls = ReadRecordedCalls(SplitList(FLAGS_replay),
+                                 SplitList(FLAGS_replay_methods));
+  if (!calls) return Bad("--replay: " + calls.error().message() + '.');
+  return calls;
+}
+
+Status ReadReplay(const std::vector<RecordedCall>& calls, bool timeout_is_given,
+                  std::vector<LoadOptions>* targets) {
+  if (calls.size() < targets->size()) {
+    return Bad("--replay has " + flare::CountOf(calls.size(), "call") +
+               " of the methods asked for, which is too few for " +
+               flare::CountOf(targets->size(), "target") + '.');
+  }
+  ReplayOptions options;
+  options.compare_replies = FLAGS_replay_compare_replies;
+  options.default_timeout = targets->front().timeout;
+  if (timeout_is_given) options.timeout = targets->front().timeout;
+  auto metadata = MetadataFromFlags();
+  if (!metadata) return Bad(metadata.error().message() + '.');
+  options.more_metadata = *std::move(metadata);
+  for (std::size_t i = 0; i != targets->size(); ++i) {
+    LoadOptions& target = (*targets)[i];
+    if (Status good = CheckReplayFlags(target); !good.ok()) return good;
+    const auto part = PartOf(calls, i, targets->size());
+    if (Status read = ReadTarget(part, options, &target); !read.ok()) {
+      return read;
+    }
+    if (target.requests == 0) {
+      target.requests =
+          part.size() * static_cast<std::uint64_t>(FLAGS_replay_times);
+    }
+    if (target.qps == 0 && FLAGS_replay_speed > 0) {
+      target.pace = std::make_shared<const RecordedPace>(
+          PaceOf(part, FLAGS_replay_speed));
+    }
+  }
+  ShowCalls(calls);
+  return {};
+}
+
+Status PrintRecordedCalls(const std::vector<RecordedCall>& calls,
+                          const std::string& server_addr) {
+  const bool described = !server_addr.empty() || IsGiven("proto") ||
+                         IsGiven("descriptor_set") ||
+                         IsGiven("reflection_addr");
+  // By the names of services.
+  std::map<std::string, std::unique_ptr<MethodSource>> sources;
+  for (const RecordedCall& call : calls) {
+    const MethodSource* source = nullptr;
+    if (described) {
+      auto& known = sources[call.method.substr(0, call.method.rfind('.'))];
+      if (known == nullptr) {
+        MadeSource made = SourceFromFlags(
+            {server_addr, std::chrono::milliseconds(10'000)}, call.method);
+        if (!made) return Bad(made.error().message() + '.');
+        known = *std::move(made);
+      }
+      source = known.get();
+    }
+    const std::string line = RecordingJson(call, source) + '\n';
+    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size()) {
+      return flare::StatusFromErrno(errno, "can't write to stdout");
+    }
+  }
+  if (std::fflush(stdout) == 0) return {};
+  return flare::StatusFromErrno(errno, "can't write to stdout");
+}
+
+}  // namespace example
