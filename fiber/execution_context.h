@@ -128,8 +128,12 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
 
   bool stop_requested() const { return stop_cause() != StopCause::kNone; }
   StopCause stop_cause() const {
+    const ExecutionContext* context = this;
+    while (context->whole_ != nullptr) [[unlikely]] {
+        context = context->whole_.Get();  // [EC5]
+      }
     // acquire: pairs with the release in RequestStop [EC3].
-    return cause_.load(std::memory_order_acquire);
+    return context->cause_.load(std::memory_order_acquire);
   }
 
   // --- For owners ---
@@ -183,6 +187,14 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
 
   ExecutionContext(std::int64_t deadline_ns, Owner* owner)
       : deadline_ns_(deadline_ns), owner_(owner) {}
+  // A part of `whole`: see ExecutionLocal::MakePart().
+  ExecutionContext(RefPtr<ExecutionContext> whole, std::size_t slot,
+                   Value* value)
+      : deadline_ns_(whole->deadline_ns_),
+        owner_(nullptr),
+        whole_(std::move(whole)),
+        part_slot_(slot),
+        part_value_(value) {}
 
   // On a line that nobody writes to: it is looked at for each request.
   struct alignas(kCacheLine) AnyLocalsFlag {
@@ -211,6 +223,11 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   // Without a state until somebody watches.
   std::stop_source stop_ FLARE_GUARDED_BY(stop_lock_){std::nostopstate};
   Chunk first_;
+  // The context that this one is a part of; null: none. Set in all parts, and
+  // so are the slot of their own value, and the value [EC5].
+  const RefPtr<ExecutionContext> whole_;
+  const std::size_t part_slot_ = 0;
+  Value* const part_value_ = nullptr;
 };
 
 // The scope runs in `context` (nullptr: in none), which it keeps alive.
@@ -282,6 +299,17 @@ class ExecutionLocal {
   // The value in a given context.
   T* GetFrom(ExecutionContext* context) const;
 
+  // Returns a context for a part of the work that is done in `whole`: it is
+  // stopped with that, has the same deadline and shares all values, except that
+  // it has a `value` of its own here. Parts may have parts. Allocates.
+  RefPtr<ExecutionContext> MakePart(RefPtr<ExecutionContext> whole,
+                                    T value) const {
+    auto* const holder = new Holder();
+    holder->value = std::move(value);
+    return MakeRefCounted<ExecutionContext>(
+        std::move(whole), slot_, static_cast<ExecutionContext::Value*>(holder));
+  }
+
  private:
   struct Holder : ExecutionContext::Value {
     Holder() {
@@ -337,6 +365,12 @@ decltype(auto) WithExecutionContextIfPresent(RefPtr<ExecutionContext> context,
 
 template <class T>
 T* ExecutionLocal<T>::GetFrom(ExecutionContext* context) const {
+  for (; context->whole_ != nullptr;
+       context = context->whole_.Get()) {  // [EC5]
+    if (context->part_slot_ == slot_) {
+      return &static_cast<Holder*>(context->part_value_)->value;
+    }
+  }
   std::atomic<ExecutionContext::Value*>& place = context->ValueAt(slot_);
   // acquire: pairs with the release in the exchange below [EC1].
   ExecutionContext::Value* value = place.load(std::memory_order_acquire);

@@ -9,6 +9,9 @@
 // [EC4] The owner is told of the first token under stop_lock_, and Disown()
 //       takes that: an owner that has called it isn't called any more, nor is
 //       it inside OnWatched().
+// [EC5] A part keeps the whole alive, and has nothing but a value of one local
+//       that isn't the whole's. So stops and other values are looked for in the
+//       outermost whole.
 #include "flare/fiber/execution_context.h"
 
 #include <string>
@@ -58,6 +61,7 @@ RefPtr<ExecutionContext> ExecutionContext::Create(std::int64_t deadline_ns,
 }
 
 std::stop_token ExecutionContext::stop_token() {
+  if (whole_ != nullptr) return whole_->stop_token();  // [EC5]
   {
     ScopedLock guard(stop_lock_);
     if (stop_.stop_possible()) return stop_.get_token();
@@ -81,6 +85,7 @@ std::stop_token ExecutionContext::stop_token() {
 }
 
 bool ExecutionContext::RequestStop(StopCause cause) {
+  if (whole_ != nullptr) return whole_->RequestStop(cause);  // [EC5]
   NoteUse();
   std::stop_source stop(std::nostopstate);
   {
@@ -112,6 +117,16 @@ std::string ExecutionContext::DescribeOwner(const ExecutionContext* context)
   // relaxed: see SetDescriber().
   const Describer describe = describer.load(std::memory_order_relaxed);
   if (context == nullptr || describe == nullptr) return "";
+  // Parts have no owner [EC5]. Memory that is something else by now may look
+  // like parts without an end.
+  constexpr int kMostParts = 64;
+  static_assert(sizeof(context->whole_) == sizeof(context));
+  for (int i = 0; i != kMostParts; ++i) {
+    const ExecutionContext* whole = nullptr;
+    ReadOwnMemory(&context->whole_, &whole, sizeof(whole));
+    if (whole == nullptr) break;
+    context = whole;
+  }
   Owner* owner = nullptr;
   // Its address alone is used.
   if (ReadOwnMemory(&context->owner_, &owner, sizeof(owner)) != sizeof(owner) ||
@@ -182,6 +197,7 @@ void DieOutsideOfContexts() {
 // The last reference is gone: nobody else is here. Values may not ask for
 // others of the same context meanwhile: it is nobody's current one.
 ExecutionContext::~ExecutionContext() {
+  if (part_value_ != nullptr) part_value_->destroy(part_value_);
   for (Chunk* chunk = &first_; chunk != nullptr;) {
     for (auto& place : chunk->values) {
       // relaxed: the drop of the last reference orders it (ref_ptr.h).

@@ -297,6 +297,59 @@ TEST_P(ExecutionContextTest, TellsNobodyOnceStoppedOrDisowned) {
   EXPECT_EQ(owner.watched, 0);
 }
 
+// [EC5]
+TEST_P(ExecutionContextTest, PartsShareAllButOneValue) {
+  static ExecutionLocal<int> of_part;
+  static ExecutionLocal<int> of_inner;
+  static ExecutionLocal<int> shared;
+  CountingOwner owner;
+  const auto whole = ExecutionContext::Create(4711, &owner);
+  whole->Execute([&] { *of_part = 1; });
+  const auto part = of_part.MakePart(whole, 2);
+  const auto inner = of_inner.MakePart(part, 3);
+  EXPECT_EQ(inner->deadline_ns(), 4711);
+  inner->Execute([&] {
+    EXPECT_EQ(*of_part, 2);
+    EXPECT_EQ(*of_inner, 3);
+    *shared = 4;
+    auto elsewhere = Async([&] { return *of_inner + *of_part + *shared; });
+    EXPECT_EQ(BlockingGet(std::move(elsewhere)), 9);
+  });
+  part->Execute([&] {
+    EXPECT_EQ(*of_part, 2);
+    EXPECT_EQ(*of_inner, 0);
+    EXPECT_EQ(*shared, 4);
+  });
+  whole->Execute([&] {
+    EXPECT_EQ(*of_part, 1);
+    EXPECT_EQ(*shared, 4);
+  });
+
+  // They stop together, whichever is told to, and the owner is told once.
+  const std::stop_token token = inner->stop_token();
+  EXPECT_EQ(part->stop_token(), token);
+  EXPECT_EQ(owner.watched, 1);
+  EXPECT_TRUE(part->RequestStop(StopCause::kCancelled));
+  EXPECT_FALSE(whole->RequestStop(StopCause::kDeadline));
+  EXPECT_TRUE(token.stop_requested());
+  EXPECT_EQ(inner->stop_cause(), StopCause::kCancelled);
+  EXPECT_EQ(whole->stop_cause(), StopCause::kCancelled);
+}
+
+TEST_P(ExecutionContextTest, PartsKeepTheWholeAndTheirValue) {
+  static ExecutionLocal<std::shared_ptr<int>> local;
+  const auto first = std::make_shared<int>(1);
+  const auto second = std::make_shared<int>(2);
+  auto whole = ExecutionContext::Create();
+  whole->Execute([&] { *local = first; });
+  auto part = local.MakePart(std::move(whole), second);
+  EXPECT_EQ(first.use_count(), 2);
+  EXPECT_EQ(second.use_count(), 2);
+  part.Reset();
+  EXPECT_EQ(first.use_count(), 1);
+  EXPECT_EQ(second.use_count(), 1);
+}
+
 TEST_P(ExecutionContextTest, IsAsNewUntilSomebodyUsesIt) {
   const auto context = ExecutionContext::Create(5);
   EXPECT_TRUE(context->IsAsNew());
