@@ -16,6 +16,7 @@
 #include "flare/init.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
+#include "flare/rpc/tracing/scoped_span.h"
 
 namespace echo = example::protobuf_echo;
 
@@ -27,6 +28,8 @@ class Backend : public echo::SyncEchoService {
     flare::Span span = flare::CurrentSpan();
     span.SetAttribute("cache.hit", false);
     span.AddEvent("asking the database");
+    flare::ScopedSpan part("query");  // Until the end of the scope.
+    part.SetAttribute("rows", 1);
     response->set_body(request.body());
   }
 };
@@ -49,11 +52,14 @@ class Frontend : public echo::SyncEchoService {
 
 // An exporter of one's own.
 class PrintSpans : public flare::SpanExporter {
+  static const char* KindOf(const flare::SpanData& span) {
+    if (span.kind == flare::SpanKind::kInternal) return "part";
+    return span.kind == flare::SpanKind::kServer ? "server" : "client";
+  }
   flare::Status Export(const flare::SpanBatch& spans,
                        std::chrono::steady_clock::time_point) override {
     for (const auto& span : spans) {
-      std::cout << (span->kind == flare::SpanKind::kServer ? "server"
-                                                           : "client")
+      std::cout << KindOf(*span)
                 << (span->parent_id == 0 ? " (begins the trace)" : "") << ": "
                 << span->name << ", " << span->sent.bytes << " bytes sent";
       for (const auto& event : span->events) std::cout << ", " << event.name;

@@ -1,6 +1,6 @@
 #include "flare/rpc/tracing/current_span.h"
 
-#include "flare/fiber/execution_context.h"
+#include <utility>
 
 namespace flare {
 namespace {
@@ -12,5 +12,15 @@ const fiber::ExecutionLocal<RefPtr<RecordedSpan>> current_span;
 }  // namespace
 
 RefPtr<RecordedSpan>* CurrentRecordedSpan() { return current_span.get(); }
+
+RefPtr<fiber::ExecutionContext> NewContextOfSpan(
+    RefPtr<fiber::ExecutionContext> whole, RefPtr<RecordedSpan> span) {
+  if (whole != nullptr) {
+    return current_span.MakePart(std::move(whole), std::move(span));
+  }
+  auto context = fiber::ExecutionContext::Create();
+  *current_span.GetFrom(context.Get()) = std::move(span);
+  return context;
+}
 
 }  // namespace flare

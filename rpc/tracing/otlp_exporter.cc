@@ -105,6 +105,18 @@ std::uint32_t FlagsOf(const SpanData& span) {
   return flags;
 }
 
+otlp::Span::SpanKind KindOf(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::kServer:
+      return otlp::Span::SPAN_KIND_SERVER;
+    case SpanKind::kClient:
+      return otlp::Span::SPAN_KIND_CLIENT;
+    case SpanKind::kInternal:
+      return otlp::Span::SPAN_KIND_INTERNAL;
+  }
+  return otlp::Span::SPAN_KIND_UNSPECIFIED;
+}
+
 void Convert(const SpanData& from, otlp::Span* to) {
   AppendBytes(from.context.trace_id.high, to->mutable_trace_id());
   AppendBytes(from.context.trace_id.low, to->mutable_trace_id());
@@ -115,12 +127,11 @@ void Convert(const SpanData& from, otlp::Span* to) {
   to->set_trace_state(from.context.state);
   to->set_flags(FlagsOf(from));
   to->set_name(from.name);
-  to->set_kind(from.kind == SpanKind::kServer ? otlp::Span::SPAN_KIND_SERVER
-                                              : otlp::Span::SPAN_KIND_CLIENT);
+  to->set_kind(KindOf(from.kind));
   to->set_start_time_unix_nano(static_cast<std::uint64_t>(from.start_unix_ns));
   to->set_end_time_unix_nano(
       static_cast<std::uint64_t>(from.start_unix_ns + from.duration_ns));
-  AddCall(from, to->mutable_attributes());
+  if (from.kind != SpanKind::kInternal) AddCall(from, to->mutable_attributes());
   if (!from.peer.empty()) {
     const bool is_origin = from.peer.find("://") != std::string::npos;
     AddText(is_origin ? "url.full" : "network.peer.address", from.peer,

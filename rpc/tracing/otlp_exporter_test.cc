@@ -19,6 +19,7 @@
 #include "flare/rpc/testing/logged_lines.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
+#include "flare/rpc/tracing/scoped_span.h"
 #include "flare/rpc/tracing/tracing.h"
 #include "gtest/gtest.h"
 #include "rpc/testing/otlp_collector.flare.pb.h"
@@ -180,6 +181,16 @@ TEST_F(OtlpExporterTest, ACollectorGetsSpans) {
   // Sending spans makes none, or there would be no end of it.
   EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 2; }));
   EXPECT_EQ(tracing_->recent_spans().size(), 2u);
+}
+
+TEST_F(OtlpExporterTest, PartsAreInternal) {
+  Install({.export_interval = std::chrono::milliseconds(1)});
+  { ScopedSpan part("a/b"); }
+  ASSERT_TRUE(Eventually([&] { return collector_.spans().size() == 1; }));
+  const otlp::Span part = collector_.spans()[0];
+  EXPECT_EQ(part.kind(), otlp::Span::SPAN_KIND_INTERNAL);
+  EXPECT_EQ(part.name(), "a/b");
+  EXPECT_EQ(part.attributes_size(), 0);
 }
 
 TEST_F(OtlpExporterTest, OriginsAreNoAddresses) {

@@ -21,7 +21,7 @@ void RecentSpans::Add(std::shared_ptr<const SpanData> span) {
   const std::string key =
       (span->kind == SpanKind::kServer ? "s " : "c ") + span->name;
   ScopedLock guard(lock_);
-  AddSlow(key, span);
+  if (span->kind != SpanKind::kInternal) AddSlow(key, span);
   if (last_.size() < capacity_) {
     last_.push_back(std::move(span));
     return;

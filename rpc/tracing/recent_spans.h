@@ -20,7 +20,8 @@ namespace flare {
 
 class RecentSpans {
  public:
-  // Slowest spans of a method; methods beyond the limit have none.
+  // Slowest spans of a method; methods beyond the limit have none, and neither
+  // have parts of methods.
   static constexpr std::size_t kSlowest = 8;
   static constexpr std::size_t kMaxMethods = 256;
   // A slow span makes room for any other after so long.

@@ -58,6 +58,16 @@ TEST(RecentSpansTest, KeepsTheSlowestOfEachMethod) {
   EXPECT_EQ(b, RecentSpans::kSlowest);
 }
 
+TEST(RecentSpansTest, PartsAreNotAmongTheSlowest) {
+  RecentSpans spans(1);
+  auto part = std::make_shared<SpanData>(*MakeSpan(1, 1000, "part"));
+  part->kind = SpanKind::kInternal;
+  spans.Add(part);
+  EXPECT_EQ(Durations(spans).size(), 1u);
+  spans.Add(MakeSpan(2, 1, "a"));
+  EXPECT_EQ(Durations(spans), (std::vector<std::int64_t>{1}));
+}
+
 TEST(RecentSpansTest, OldSlowOnesMakeRoom) {
   RecentSpans spans(1);
   for (int i = 0; i != 8; ++i) spans.Add(MakeSpan(0, 1'000'000));

@@ -15,7 +15,8 @@
 
 namespace flare {
 
-enum class SpanKind { kServer, kClient };
+// kInternal: a part of a method, and not a call (scoped_span.h).
+enum class SpanKind { kServer, kClient, kInternal };
 
 struct SpanAttribute {
   std::string name;
@@ -44,7 +45,8 @@ struct SpanData {
   std::uint64_t parent_id = 0;    // 0: the span begins its trace.
   bool parent_is_remote = false;  // The parent is of another process.
   SpanKind kind = SpanKind::kServer;
-  std::string name;  // "package.Service/Method", or "GET" for HTTP handlers.
+  // "package.Service/Method"; of HTTP handlers "GET"; of parts as they say.
+  std::string name;
   // Its address, of requests of HttpClients the server's origin,
   // "https://example.com". Empty: a call that found none. Cut as values are.
   std::string peer;

@@ -1,6 +1,10 @@
 #include "flare/rpc/tracing/tracer.h"
 
+#include <atomic>
 #include <utility>
+
+#include "flare/base/spinlock.h"
+#include "flare/base/thread_annotations.h"
 
 namespace flare {
 namespace {
@@ -45,6 +49,29 @@ RefPtr<RecordedSpan> Tracer::Begin(const std::optional<TraceContext>& parent,
   }
   context.span_id = NewSpanId();
   return MakeRefCounted<RecordedSpan>(std::move(context), start_ns);
+}
+
+namespace {
+
+std::atomic<bool> any_installed{false};
+Spinlock installed_lock;
+std::shared_ptr<Tracer> installed_tracer FLARE_GUARDED_BY(installed_lock);
+
+}  // namespace
+
+std::shared_ptr<Tracer> Tracer::Installed() {
+  // relaxed: a first look, and the lock orders the rest.
+  if (!any_installed.load(std::memory_order_relaxed)) return nullptr;
+  ScopedLock guard(installed_lock);
+  return installed_tracer;
+}
+
+void Tracer::SetInstalled(std::shared_ptr<Tracer> tracer) {
+  // relaxed: as in Installed().
+  any_installed.store(tracer != nullptr, std::memory_order_relaxed);
+  ScopedLock guard(installed_lock);
+  // The caller has a reference, too: none of them is the last one here.
+  installed_tracer.swap(tracer);
 }
 
 void Tracer::End(RecordedSpan* span, SpanData outcome) {

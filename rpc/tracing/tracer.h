@@ -43,6 +43,10 @@ class Tracer {
   // As RecordedSpan::End(), and hands it on.
   void End(RecordedSpan* span, SpanData outcome);
 
+  // The one of the program, for spans of parts (scoped_span.h); null: none.
+  static std::shared_ptr<Tracer> Installed();
+  static void SetInstalled(std::shared_ptr<Tracer> tracer);
+
   const RecentSpans& recent() const { return recent_; }
   // Null: none.
   BatchExporter* exporter() const { return exporter_.get(); }

@@ -161,7 +161,15 @@ std::vector<std::string> NotesOf(const SpanData& span) {
 }
 
 const char* KindOf(const SpanData& span) {
-  return span.kind == SpanKind::kServer ? "server" : "client";
+  switch (span.kind) {
+    case SpanKind::kServer:
+      return "server";
+    case SpanKind::kClient:
+      return "client";
+    case SpanKind::kInternal:
+      return "part";
+  }
+  return "";
 }
 
 std::string TrafficOf(const SpanData::Traffic& traffic) {

@@ -109,9 +109,12 @@ Expected<std::unique_ptr<Tracing>, Status> Tracing::Install(
 Tracing::Tracing(std::unique_ptr<Turn> turn, std::shared_ptr<Tracer> tracer)
     : turn_(std::move(turn)),
       tracer_(std::move(tracer)),
-      extension_(ExtensionOf(tracer_)) {}
+      extension_(ExtensionOf(tracer_)) {
+  Tracer::SetInstalled(tracer_);
+}
 
 Tracing::~Tracing() {
+  Tracer::SetInstalled(nullptr);
   if (tracer_->exporter() != nullptr) tracer_->exporter()->Close();
 }
 

@@ -1,0 +1,81 @@
+#include "flare/rpc/tracing/scoped_span.h"
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/ref_ptr.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/rpc/tracing/current_span.h"
+#include "flare/rpc/tracing/recorded_span.h"
+#include "flare/rpc/tracing/tracer.h"
+
+namespace flare {
+
+struct ScopedSpan::Part {
+  std::shared_ptr<Tracer> tracer;
+  RefPtr<RecordedSpan> span;
+  SpanData outcome;
+  int exceptions;  // In flight when it began.
+  fiber::ExecutionContextScope scope;
+};
+
+namespace {
+
+// The facts that a new part begins with. No tracer: there is no part.
+struct Beginning {
+  std::shared_ptr<Tracer> tracer = nullptr;
+  std::optional<TraceContext> parent = std::nullopt;
+};
+
+Beginning Begin() {
+  const RefPtr<RecordedSpan>* const current = CurrentRecordedSpan();
+  if (current == nullptr) return {.tracer = Tracer::Installed()};
+  if (*current == nullptr || !(*current)->recording()) return {};
+  return {.tracer = Tracer::Installed(), .parent = (*current)->context()};
+}
+
+}  // namespace
+
+ScopedSpan::ScopedSpan(std::string_view name) {
+  Beginning beginning = Begin();
+  if (beginning.tracer == nullptr) {
+    Span::operator=(CurrentSpan());
+    return;
+  }
+  RefPtr<RecordedSpan> span =
+      beginning.tracer->Begin(beginning.parent, NowNs());
+  Span::operator=(Span(span));
+  SpanData outcome;
+  outcome.kind = SpanKind::kInternal;
+  outcome.parent_id = beginning.parent ? beginning.parent->span_id : 0;
+  if (span->recording()) outcome.name = name;
+  auto context = NewContextOfSpan(fiber::ExecutionContext::Capture(), span);
+  part_.reset(
+      new Part{.tracer = std::move(beginning.tracer),
+               .span = std::move(span),
+               .outcome = std::move(outcome),
+               .exceptions = std::uncaught_exceptions(),
+               .scope = fiber::ExecutionContextScope(std::move(context))});
+}
+
+ScopedSpan::~ScopedSpan() {
+  if (part_ == nullptr) return;
+  SpanData outcome = std::move(part_->outcome);
+  if (!outcome.failed && std::uncaught_exceptions() > part_->exceptions) {
+    outcome.failed = true;
+    outcome.error = "an exception ended it";
+  }
+  part_->tracer->End(part_->span.Get(), std::move(outcome));
+}
+
+void ScopedSpan::SetFailed(std::string_view error) {
+  if (part_ == nullptr || !part_->span->recording()) return;
+  part_->outcome.failed = true;
+  part_->outcome.error = error;
+}
+
+}  // namespace flare

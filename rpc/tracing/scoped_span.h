@@ -1,0 +1,66 @@
+// Spans of parts of a method: where its time goes between its calls.
+//
+//   void Resize(const ResizeRequest& request, ...) override {
+//     ...
+//     {
+//       flare::ScopedSpan part("decode");
+//       part.SetAttribute("bytes", request.picture().size());
+//       if (!Decode(request.picture())) part.SetFailed("no picture");
+//     }                                            // It ends here.
+//     flare::ScopedSpan part("scale");
+//     ...
+//   }
+//
+// A part is a child of the current span (span.h), and is itself the current one
+// until it ends: for this fiber, and for all that the execution context goes
+// with (fiber/execution_context.h), such as fiber::Async, children of a
+// TaskGroup, and calls, which are children of the part. Parts may have parts.
+//
+// Names should be few, as those of functions are. Facts of a single request
+// belong into attributes.
+#ifndef FLARE_RPC_TRACING_SCOPED_SPAN_H_
+#define FLARE_RPC_TRACING_SCOPED_SPAN_H_
+
+#include <memory>
+#include <string_view>
+
+#include "flare/rpc/tracing/span.h"
+
+namespace flare {
+
+// The handle of the part's span, from construction to the end of the scope, in
+// which it has to be destroyed by the fiber (or thread) that made it. Copies of
+// the handle as a Span may go anywhere.
+//
+// | the code runs                               | there is          |
+// | ------------------------------------------- | ----------------- |
+// | in a call whose trace is sampled            | a span            |
+// | in a call whose trace isn't                 | none, see below   |
+// | in a call that isn't traced (excluded)      | none              |
+// | in no execution context: a job of a program | a trace of its own|
+// | without tracing                             | none              |
+//
+// Where there is none this is an empty handle of the current span's trace: it
+// allocates nothing. Never blocks; the end of a sampled one takes the locks of
+// the page and of the exporter for a moment.
+class [[nodiscard]] ScopedSpan : public Span {
+ public:
+  // Copies the name, if there is a span.
+  explicit ScopedSpan(std::string_view name);
+  ~ScopedSpan();
+  ScopedSpan(const ScopedSpan&) = delete;
+  ScopedSpan& operator=(const ScopedSpan&) = delete;
+
+  // The part has failed, as it has if an exception leaves the scope; the last
+  // text stays.
+  void SetFailed(std::string_view error);
+
+ private:
+  struct Part;
+
+  std::unique_ptr<Part> part_;  // Null: there is no span.
+};
+
+}  // namespace flare
+
+#endif  // FLARE_RPC_TRACING_SCOPED_SPAN_H_
