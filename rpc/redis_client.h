@@ -5,8 +5,8 @@
 //       !opened.ok()) return opened;
 //   auto reply = client.Execute({"GET", key});
 //   if (!reply) return reply.error();          // There is no reply, and why.
-//   if (reply->is_error()) ...                 // "WRONGTYPE ...", by the
-//   server. if (!reply->is_nil()) Use(reply->text());
+//   if (reply->is_error()) ...          // By the server: "WRONGTYPE ..."
+//   if (!reply->is_nil()) Use(reply->text());
 //
 // All commands of a client share one connection. They are sent together when
 // they come at the same moment, and none waits for the replies to others. So
@@ -14,12 +14,18 @@
 // of their connection (BLPOP, MULTI, WATCH, SELECT, SUBSCRIBE) need a
 // RedisSession. Clusters, sentinels and scripts by name: docs/redis.md.
 //
+// A client of a cluster ("redis-cluster://10.0.0.1,10.0.0.2:6379") has one such
+// connection to each server. A command goes to the server that has its keys,
+// and on to another one if that server says so.
+//
 // No command that may have run is repeated. MayHaveRun() tells of an error.
 #ifndef FLARE_RPC_REDIS_CLIENT_H_
 #define FLARE_RPC_REDIS_CLIENT_H_
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "flare/base/expected.h"
@@ -33,6 +39,7 @@
 namespace flare {
 
 namespace rpc {
+class RedisCluster;
 class RedisConnection;
 class RedisConnector;
 }  // namespace rpc
@@ -57,21 +64,26 @@ class RedisClient {
   RedisClient() = default;  // It isn't open: commands fail.
 
   // `uri`: "redis://user:password@host:port/database"; "rediss://" for TLS;
-  // "unix:/path?db=1". All but the host may be left out. In the user and the
-  // password %40 is '@', and so on. Doesn't block, and doesn't connect: the
-  // first command does. Fails if the URI is malformed.
+  // "unix:/path?db=1"; "redis-cluster://host:port,host:port" (rediss-cluster)
+  // for a cluster, with one or more of its servers. All but the host may be
+  // left out. In the user and the password %40 is '@', and so on. Doesn't
+  // block, and doesn't connect: the first command does. Fails if the URI is
+  // malformed.
   [[nodiscard]] Status Open(const std::string& uri,
                             const Options& options = {});
 
   // Sends a command and waits for its reply. Blocks the fiber (or the thread),
   // for CallOptions::timeout at most. When the time is over the connection
-  // stays in order: the late reply is dropped.
+  // stays in order: the late reply is dropped. In a cluster it fails with
+  // REDIS_CROSS_SLOT if its keys are in several slots.
   Result Execute(const RedisCommand& command,
                  const CallOptions& options = {}) const;
 
   // Sends commands at once, and waits for all replies. Other commands don't
   // come in between, but the server may serve other clients in between. After
-  // an error that MayHaveRun() the server may have run some of them.
+  // an error that MayHaveRun() the server may have run some of them. In a
+  // cluster they may go to several servers, which run them at the same time;
+  // those with keys of one slot run in order, unless the slot is just moving.
   Results ExecuteAll(const std::vector<RedisCommand>& commands,
                      const CallOptions& options = {}) const;
 
@@ -79,7 +91,7 @@ class RedisClient {
   // and no others in between, or none. The reply is that of EXEC, an array with
   // a reply for each command; or an error, if the server refuses one. Fails
   // with REDIS_NO_TRANSACTION if the server (or a proxy) has refused MULTI, but
-  // run commands nevertheless.
+  // run commands nevertheless. In a cluster all keys must be in one slot.
   Result Transact(const std::vector<RedisCommand>& commands,
                   const CallOptions& options = {}) const;
 
@@ -91,8 +103,19 @@ class RedisClient {
                                   const CallOptions& options = {}) const;
 
   // Makes a connection of its own, for commands that must not run on the shared
-  // one. Blocks until it is established.
+  // one. Blocks until it is established. In a cluster it leads to any master,
+  // or to the one that has the key. After a reply "MOVED ..." the program
+  // should make another session.
   Expected<RedisSession, Status> Dedicate(
+      const CallOptions& options = {}) const;
+  Expected<RedisSession, Status> DedicateFor(
+      std::string_view key, const CallOptions& options = {}) const;
+
+  // A client for each master of a cluster, for commands that concern a server
+  // and not a key, as SCAN, DBSIZE and SCRIPT LOAD do. They share the
+  // connections of this client, and don't follow slots that move. Without a
+  // cluster it is this client. Blocks until the servers are known.
+  Expected<std::vector<RedisClient>, Status> Masters(
       const CallOptions& options = {}) const;
 
   // The command of this error of a client or a session was sent, and the server
@@ -104,7 +127,13 @@ class RedisClient {
   static const char* ErrorCodeToString(int code);
 
  private:
-  std::shared_ptr<rpc::RedisConnector> connector_;
+  Result ExecuteInCluster(const RedisCommand& command,
+                          const CallOptions& options) const;
+  Expected<RedisSession, Status> DedicateTo(std::optional<std::string_view> key,
+                                            const CallOptions& options) const;
+
+  std::shared_ptr<rpc::RedisConnector> connector_;  // Null: a cluster.
+  std::shared_ptr<rpc::RedisCluster> cluster_;      // Null: one server.
 };
 
 // A connection of its own, on which any command may run. It isn't made again

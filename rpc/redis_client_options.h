@@ -33,6 +33,8 @@ enum RedisErrorCode : int {
   // sent.
   REDIS_TIMEOUT_UNSENT = 7,
   REDIS_CANCELLED_UNSENT = 8,
+  // The keys of the command are in several slots of the cluster.
+  REDIS_CROSS_SLOT = 9,
 
   REDIS_TIMEOUT = 101,
   REDIS_CANCELLED = 102,  // The call that it was part of has ended.
@@ -43,6 +45,9 @@ enum RedisErrorCode : int {
   // The server has refused MULTI of RedisClient::Transact(), but run commands
   // of the transaction, one by one.
   REDIS_NO_TRANSACTION = 105,
+  // RedisClient::ExecuteAll() to a cluster: a server couldn't be asked, but
+  // others have run their commands.
+  REDIS_PARTLY_RUN = 106,
 };
 
 }  // namespace rpc
@@ -85,6 +90,16 @@ struct RedisClientOptions {
   // Messages of a subscription that wait to be received; with more of them, or
   // if they take more than max_reply_size, the server is slowed down.
   std::size_t max_unread_messages = 1024;
+
+  // For clusters: sends commands that only read to replicas, which may lag
+  // behind their master; to the master if there is none, or it can't answer.
+  bool read_from_replicas = false;
+  // For clusters: how often a command is sent, or tried to be sent, until a
+  // server takes it. One that may have run isn't sent again.
+  int max_attempts = 8;
+  // For clusters: the map of slots is asked for no more often than that.
+  std::chrono::nanoseconds min_refresh_interval =
+      std::chrono::milliseconds(200);
 };
 
 struct RedisCallOptions {

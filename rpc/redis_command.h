@@ -32,6 +32,8 @@ class RedisCommand {
   RedisCommand& Add(std::int64_t number);
 
   std::size_t words() const noexcept { return words_; }
+  // The words. They live as long as this command isn't changed.
+  std::vector<std::string_view> Words() const;
   // The first word, in upper case and without what exceeds 31 bytes.
   const std::string& name() const noexcept { return name_; }
   // It changes the state of its connection, or blocks it, as MULTI, SELECT,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -299,6 +300,31 @@ flare::RedisClient OpenWithTls(const std::string& password) {
                                       .password = password});
   if (!opened.ok()) LOG(FATAL) << opened.ToString();  // A malformed URI.
   return client;
+}
+
+flare::RedisClient OpenCluster() {
+  flare::RedisClient client;
+  flare::Status opened =
+      client.Open("redis-cluster://10.0.0.1,10.0.0.2:7000,cache.example.com",
+                  {.read_from_replicas = true});
+  if (!opened.ok()) LOG(FATAL) << opened.ToString();
+  return client;
+}
+
+// Keys with the tag {4711} are in one slot, so one server has them.
+flare::RedisClient::Result Pay(const flare::RedisClient& client) {
+  return client.Transact(
+      {{"DECRBY", "{4711}:balance", "30"}, {"RPUSH", "{4711}:log", "30 paid"}});
+}
+
+std::int64_t CountKeys(const flare::RedisClient& client) {
+  std::int64_t keys = 0;
+  auto masters = client.Masters();
+  if (!masters) return keys;
+  for (const flare::RedisClient& master : *masters) {
+    if (auto reply = master.Execute({"DBSIZE"})) keys += reply->integer();
+  }
+  return keys;
 }
 
 // docs/websocket.md

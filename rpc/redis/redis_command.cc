@@ -71,6 +71,19 @@ RedisCommand& RedisCommand::Add(std::int64_t number) {
   return Add(std::to_string(number));
 }
 
+std::vector<std::string_view> RedisCommand::Words() const {
+  std::vector<std::string_view> words;
+  words.reserve(words_);
+  std::string_view rest = bytes_;
+  while (!rest.empty()) {  // "$3\r\nGET\r\n"
+    const std::size_t line = rest.find('\r');
+    const std::size_t size = *TryParse<std::size_t>(rest.substr(1, line - 1));
+    words.push_back(rest.substr(line + 2, size));
+    rest.remove_prefix(line + 2 + size + 2);
+  }
+  return words;
+}
+
 bool RedisCommand::needs_session() const noexcept {
   return blocks_ || silences_ ||
          std::binary_search(kSessionCommands.begin(), kSessionCommands.end(),

@@ -27,7 +27,8 @@ RedisUri WithOptions(RedisUri uri, const RedisClientOptions& options) {
 }
 
 // The first commands of a connection. Each has one reply.
-std::vector<RedisCommand> Greeting(const RedisUri& uri, bool resp3) {
+std::vector<RedisCommand> Greeting(const RedisUri& uri, bool resp3,
+                                   bool reads_replicas) {
   std::vector<RedisCommand> commands;
   if (resp3) {
     RedisCommand& hello = commands.emplace_back(RedisCommand{"HELLO", "3"});
@@ -43,23 +44,26 @@ std::vector<RedisCommand> Greeting(const RedisUri& uri, bool resp3) {
   if (uri.database != 0) {
     commands.push_back(RedisCommand{"SELECT"}.Add(uri.database));
   }
+  if (reads_replicas) commands.push_back({"READONLY"});
   return commands;
 }
 
 }  // namespace
 
 std::shared_ptr<RedisConnector> RedisConnector::Create(
-    RedisUri uri, RedisClientOptions options) {
+    RedisUri uri, RedisClientOptions options, RedisPlace place) {
   std::shared_ptr<RedisConnector> made(
-      new RedisConnector(std::move(uri), std::move(options)));
+      new RedisConnector(std::move(uri), std::move(options), std::move(place)));
   OpenClientSide();
   JoinClientSide(made);
   return made;
 }
 
-RedisConnector::RedisConnector(RedisUri uri, RedisClientOptions options)
+RedisConnector::RedisConnector(RedisUri uri, RedisClientOptions options,
+                               RedisPlace place)
     : uri_(WithOptions(std::move(uri), options)),
       options_(std::move(options)),
+      place_(std::move(place)),
       name_(uri_.ToString()),
       delay_ns_(ToNs(options_.min_reconnect_delay)) {}
 
@@ -84,6 +88,14 @@ CallCells* RedisConnector::cells() {
   CallCells* const known = cells_.load(std::memory_order_acquire);
   return known != nullptr ? known
                           : RedisCounters::Of(name_, /*connected=*/false);
+}
+
+void RedisConnector::ReportTrouble() const {
+  if (place_.on_trouble) place_.on_trouble();
+}
+
+void RedisConnector::NoteError(const RedisReply& error) {
+  if (error.text().starts_with("MOVED ")) ReportTrouble();
 }
 
 // --- attempts ----------------------------------------------------------------
@@ -174,6 +186,7 @@ void RedisConnector::End(Attempt* attempt) {
     }
     if (attempt->role == RedisConnection::Role::kShared) attempt_ = nullptr;
   }
+  if (!attempt->made) ReportTrouble();
   attempt->done.Set();
 }
 
@@ -223,23 +236,26 @@ void RedisConnector::OnGone(RedisConnection* connection,
     ScopedLock guard(current_lock_);
     if (current_.Get() == connection) gone = std::exchange(current_, nullptr);
   }
-  ScopedLock guard(mutex_);
-  open_.erase(connection);
-  if (gone == nullptr) return;
-  if (NowNs() - connected_ns_ >= ToNs(options_.max_reconnect_delay)) {
-    delay_ns_ = ToNs(options_.min_reconnect_delay);
-  } else {
-    NoteFailure(why);
+  {
+    ScopedLock guard(mutex_);
+    open_.erase(connection);
+    if (gone == nullptr) return;
+    if (NowNs() - connected_ns_ >= ToNs(options_.max_reconnect_delay)) {
+      delay_ns_ = ToNs(options_.min_reconnect_delay);
+    } else {
+      NoteFailure(why);
+    }
   }
+  ReportTrouble();
 }
 
 // --- connecting --------------------------------------------------------------
 
 RedisConnector::Made RedisConnector::Connect(RedisConnection::Role role) {
   std::vector<Endpoint> peers;
-  if (auto literal = EndpointFromString(uri_.address)) {
+  if (auto literal = EndpointFromString(address())) {
     peers.push_back(*std::move(literal));
-  } else if (auto found = LookUpHost(uri_.address)) {
+  } else if (auto found = LookUpHost(address())) {
     peers = *std::move(found);
   } else {
     return flare::Status(REDIS_FAIL_TO_CONNECT, found.error().message());
@@ -260,7 +276,7 @@ RedisConnector::Made RedisConnector::ConnectTo(const Endpoint& peer,
     auto tls = io::TlsClientContext::Get(options_.tls, {});
     if (!tls)
       return flare::Status(REDIS_FAIL_TO_CONNECT, tls.error().message());
-    transport = (*tls)->NewTransport(uri_.address, name_);
+    transport = (*tls)->NewTransport(address(), name_);
     if (transport == nullptr) {
       return flare::Status(
           REDIS_FAIL_TO_CONNECT,
@@ -309,7 +325,8 @@ flare::Status RedisConnector::Establish(const Connection& connection) {
 
 flare::Status RedisConnector::ShakeHands(const Connection& connection,
                                          const WaitLimit& limit) {
-  const std::vector<RedisCommand> commands = Greeting(uri_, options_.resp3);
+  const std::vector<RedisCommand> commands =
+      Greeting(uri_, options_.resp3, place_.reads_replicas);
   if (commands.empty()) return {};
   Buffer bytes;
   for (const RedisCommand& command : commands) bytes.Append(command.Encode());

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,8 +28,19 @@
 #include "flare/rpc/redis/redis_connection.h"
 #include "flare/rpc/redis/redis_uri.h"
 #include "flare/rpc/redis_client_options.h"
+#include "flare/rpc/redis_reply.h"
 
 namespace flare::rpc {
+
+// A server's place among others; none if it is alone.
+struct RedisPlace {
+  // Sends READONLY first, so that a replica of a cluster runs reads.
+  bool reads_replicas = false;
+  // The server may not be the right one any more: the shared connection has
+  // broken or couldn't be made, or a slot has moved away. Any thread; doesn't
+  // block.
+  std::function<void()> on_trouble = {};
+};
 
 // All functions are thread-safe.
 class RedisConnector final
@@ -39,8 +51,10 @@ class RedisConnector final
   using Connection = RefPtr<RedisConnection>;
   using Made = Expected<Connection, flare::Status>;
 
+  // `uri`: of one server.
   static std::shared_ptr<RedisConnector> Create(RedisUri uri,
-                                                RedisClientOptions options);
+                                                RedisClientOptions options,
+                                                RedisPlace place = {});
   // Closes the connections.
   ~RedisConnector();
   RedisConnector(const RedisConnector&) = delete;
@@ -48,6 +62,8 @@ class RedisConnector final
 
   const RedisClientOptions& options() const { return options_; }
   const std::string& name() const { return name_; }
+  // Host and port, or the Unix socket.
+  const std::string& address() const { return uri_.addresses.front(); }
 
   // Returns the shared connection, once there is one. Blocks. Fails with a
   // RedisErrorCode of commands that weren't sent.
@@ -55,6 +71,11 @@ class RedisConnector final
   // Makes a connection for a session, which closes it. Blocks
   // and fails as Shared() does.
   Made Dedicated(const WaitLimit& limit);
+
+  // There is a shared connection, which isn't closed.
+  bool connected() { return Current() != nullptr; }
+  // The server has answered with this error.
+  void NoteError(const RedisReply& error);
 
   // Where a command of this server counts.
   CallCells* cells();
@@ -74,7 +95,7 @@ class RedisConnector final
     fiber::Event done;
   };
 
-  RedisConnector(RedisUri uri, RedisClientOptions options);
+  RedisConnector(RedisUri uri, RedisClientOptions options, RedisPlace place);
 
   // ClientSideMember.
   void Shutdown() override;
@@ -85,6 +106,7 @@ class RedisConnector final
   // Fails in the time between two attempts.
   flare::Status MayConnect() FLARE_REQUIRES(mutex_);
   void NoteFailure(const flare::Status& why) FLARE_REQUIRES(mutex_);
+  void ReportTrouble() const;
   void Begin(const std::shared_ptr<Attempt>& attempt);
   void End(Attempt* attempt);
   void NoteCells();
@@ -101,6 +123,7 @@ class RedisConnector final
 
   const RedisUri uri_;
   const RedisClientOptions options_;
+  const RedisPlace place_;
   const std::string name_;
   std::atomic<CallCells*> cells_{nullptr};  // Null: it has never connected.
 

@@ -1,5 +1,6 @@
 #include "flare/rpc/redis/redis_uri.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,8 +17,8 @@ flare::Status BadRedisUri(std::string_view why) {
   return flare::Status(
       REDIS_INVALID_URI,
       "a URI of Redis: " + std::string(why) +
-          "; it is like redis://user:password@host:6379/0, rediss://host or "
-          "unix:/path?db=0");
+          "; it is like redis://user:password@host:6379/0, rediss://host, "
+          "unix:/path?db=0 or redis-cluster://host:6379,host:6379");
 }
 
 // Nothing: an escape is malformed.
@@ -65,6 +66,9 @@ std::string_view ReadRedisHost(std::string_view text, RedisUri* out) {
   if (host.empty() || host == "[]") return "there is no host";
   if (host.size() > kMaxRedisHostBytes)
     return "the host is over 255 bytes long";
+  if (host.find(',') != host.npos) {
+    return "there are several hosts, as redis-cluster:// has them";
+  }
   for (char c : host) {
     if (c <= ' ' || c > '~' || c == '/' || c == '?' || c == '#' || c == '%') {
       return "the host has other characters than names and addresses";
@@ -75,20 +79,38 @@ std::string_view ReadRedisHost(std::string_view text, RedisUri* out) {
     port = TryParse<std::uint16_t>(text.substr(colon + 1));
   }
   if (!port || *port == 0) return "the port is not in 1..65535";
-  out->address = ToLower(host) + ':' + std::to_string(*port);
+  out->addresses.push_back(ToLower(host) + ':' + std::to_string(*port));
+  return {};
+}
+
+std::string_view ReadRedisHosts(std::string_view text, RedisUri* out) {
+  if (out->kind == RedisUri::Kind::kServer) return ReadRedisHost(text, out);
+  for (std::string_view host : Split(text, ',', /*keep_empty=*/true)) {
+    if (auto fault = ReadRedisHost(host, out); !fault.empty()) return fault;
+  }
   return {};
 }
 
 std::string_view ReadUnixUri(std::string_view path, RedisUri* out) {
   if (path.starts_with("//")) path.remove_prefix(2);
   const std::size_t query = path.find('?');
-  out->address = "unix:" + std::string(path.substr(0, query));
-  if (out->address.size() == 5) return "there is no path";
+  if (path.substr(0, query).empty()) return "there is no path";
+  out->addresses = {"unix:" + std::string(path.substr(0, query))};
   if (query == path.npos) return {};
   if (!path.substr(query).starts_with("?db=")) {
     return "behind the path only ?db= is known";
   }
   return ReadDatabase(path.substr(query + 4), out);
+}
+
+[[nodiscard]] bool ReadRedisScheme(std::string_view scheme, RedisUri* out) {
+  const std::size_t dash = std::min(scheme.find('-'), scheme.size());
+  const std::string_view security = scheme.substr(0, dash);
+  const std::string_view kind = scheme.substr(dash);
+  out->tls = security == "rediss";
+  if (kind == "-cluster") out->kind = RedisUri::Kind::kCluster;
+  return (out->tls || security == "redis") &&
+         (kind.empty() || out->kind != RedisUri::Kind::kServer);
 }
 
 std::string_view ReadTcpUri(std::string_view rest, RedisUri* out) {
@@ -101,34 +123,46 @@ std::string_view ReadTcpUri(std::string_view rest, RedisUri* out) {
     rest.remove_prefix(at + 1);
   }
   const std::size_t slash = rest.find('/');
-  if (auto fault = ReadRedisHost(rest.substr(0, slash), out); !fault.empty()) {
+  if (auto fault = ReadRedisHosts(rest.substr(0, slash), out); !fault.empty()) {
     return fault;
   }
-  return slash == rest.npos ? std::string_view()
-                            : ReadDatabase(rest.substr(slash + 1), out);
+  if (slash == rest.npos) return {};
+  if (auto fault = ReadDatabase(rest.substr(slash + 1), out); !fault.empty()) {
+    return fault;
+  }
+  return out->kind == RedisUri::Kind::kCluster && out->database != 0
+             ? "a cluster has database 0 only"
+             : std::string_view();
 }
 
 }  // namespace
 
 std::string RedisUri::ToString() const {
   const std::string db = std::to_string(database);
-  if (address.starts_with("unix:")) return address + "?db=" + db;
-  return (tls ? "rediss://" : "redis://") + address + '/' + db;
+  if (addresses.front().starts_with("unix:")) {
+    return addresses.front() + "?db=" + db;
+  }
+  std::string text = tls ? "rediss" : "redis";
+  text += kind == Kind::kCluster ? "-cluster://" : "://";
+  for (const std::string& address : addresses) {
+    text += (&address == &addresses.front() ? "" : ",") + address;
+  }
+  return kind == Kind::kCluster ? text : text + '/' + db;
 }
 
 Expected<RedisUri, flare::Status> ParseRedisUri(std::string_view text) {
   RedisUri uri;
-  std::string_view fault;
   if (text.starts_with("unix:")) {
-    fault = ReadUnixUri(text.substr(5), &uri);
-  } else if (text.starts_with("redis://")) {
-    fault = ReadTcpUri(text.substr(8), &uri);
-  } else if (text.starts_with("rediss://")) {
-    uri.tls = true;
-    fault = ReadTcpUri(text.substr(9), &uri);
-  } else {
-    fault = "it begins with neither redis://, rediss:// nor unix:";
+    const std::string_view fault = ReadUnixUri(text.substr(5), &uri);
+    return fault.empty()
+               ? uri
+               : Expected<RedisUri, flare::Status>(BadRedisUri(fault));
   }
+  const std::size_t end = text.find("://");
+  if (end == text.npos || !ReadRedisScheme(text.substr(0, end), &uri)) {
+    return BadRedisUri("it begins with no scheme of Redis");
+  }
+  const std::string_view fault = ReadTcpUri(text.substr(end + 3), &uri);
   if (!fault.empty()) return BadRedisUri(fault);
   return uri;
 }

@@ -3,11 +3,14 @@
 //   redis://user:password@10.0.0.1:6379/2
 //   rediss://cache.example.com              TLS
 //   unix:/run/redis/redis.sock?db=2         a Unix socket
+//   redis-cluster://10.0.0.1,10.0.0.2:7000  some servers of a cluster; rediss-
 #ifndef FLARE_RPC_REDIS_REDIS_URI_H_
 #define FLARE_RPC_REDIS_REDIS_URI_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
@@ -15,12 +18,16 @@
 namespace flare::rpc {
 
 struct RedisUri {
+  enum class Kind : std::uint8_t { kServer, kCluster };
+
+  Kind kind = Kind::kServer;
   bool tls = false;
   std::string user;
   std::string password;
   int database = 0;
   // To connect to: "example.com:6379", "[::1]:6379", "unix:/run/redis.sock".
-  std::string address;
+  // One for a server; those of a cluster are tried one after the other.
+  std::vector<std::string> addresses;
 
   // "redis://example.com:6379/2", without user and password.
   std::string ToString() const;

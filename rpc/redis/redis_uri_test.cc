@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "flare/base/buffer.h"
 #include "flare/rpc/redis_client_options.h"
@@ -26,6 +27,18 @@ TEST(RedisUri, HasDefaults) {
   EXPECT_FALSE(ParseRedisUri("redis://a")->tls);
 }
 
+TEST(RedisUri, HasServersOfACluster) {
+  EXPECT_EQ(Name("redis-cluster://A,b:7000"), "redis-cluster://a:6379,b:7000");
+  EXPECT_EQ(Name("rediss-cluster://:secret@[::1]:1,[::2]/0"),
+            "rediss-cluster://[::1]:1,[::2]:6379");
+  const auto uri = ParseRedisUri("rediss-cluster://:secret@a,b");
+  ASSERT_TRUE(uri) << uri.error().ToString();
+  EXPECT_TRUE(uri->tls);
+  EXPECT_EQ(uri->kind, RedisUri::Kind::kCluster);
+  EXPECT_EQ(uri->password, "secret");
+  EXPECT_EQ(uri->addresses, (std::vector<std::string>{"a:6379", "b:6379"}));
+}
+
 TEST(RedisUri, HasUserAndPassword) {
   const auto both = ParseRedisUri("redis://al%69ce:p%40s:s/w@rd@host:1/2");
   ASSERT_TRUE(both) << both.error().ToString();
@@ -41,6 +54,14 @@ TEST(RedisUri, SaysWhatIsWrong) {
                                 "host",
                                 "http://host",
                                 "redis:host",
+                                "redis://a,b",
+                                "redis-://host",
+                                "redis-clusters://host",
+                                "redi-cluster://host",
+                                "redis-cluster://",
+                                "redis-cluster://a,",
+                                "redis-cluster://a,,b",
+                                "redis-cluster://a/1",
                                 "redis://",
                                 "redis://:6379",
                                 "redis://[]",

@@ -1,0 +1,335 @@
+#include "flare/rpc/redis/redis_cluster.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/future.h"
+#include "flare/base/random.h"
+#include "flare/fiber/async.h"
+#include "flare/fiber/event.h"
+#include "flare/fiber/future.h"
+#include "flare/rpc/redis/redis_keys.h"
+#include "flare/rpc/redis/redis_slot_map.h"
+
+namespace flare::rpc {
+namespace {
+
+// Before the second, third, ... attempt, if another server isn't known to be
+// the right one.
+constexpr std::int64_t kFirstClusterDelayNs = 10'000'000;
+constexpr std::int64_t kMaxClusterDelayNs = 500'000'000;
+// A server that was asked for may not know yet that it has the slot.
+constexpr int kRedirectsWithoutDelay = 3;
+
+// Commands that one server runs, one after the other: a single one or a
+// transaction.
+struct ClusterPart {
+  RedisCommandList commands;
+  int slot = kNoRedisSlot;
+  bool reads = false;
+  // For the next attempt; null: the one that has the slot.
+  RedisTopology::Server target = nullptr;
+  bool asking = false;
+  int redirects = 0;
+
+  // The last attempt's: `failure`, if it wasn't sent, or `replies`.
+  flare::Status failure = {};
+  std::vector<RedisReply> replies = {};
+};
+
+// Parts for one server, in order.
+struct ClusterGroup {
+  RedisTopology::Server server;
+  bool asking = false;
+  std::vector<ClusterPart*> parts = {};
+  flare::Status result = {};
+};
+
+// The error of the server that says what to do with the part, if it has not
+// run. Null: it has, or has failed for good.
+const RedisReply* RefusalOf(const ClusterPart& part) {
+  const std::vector<RedisReply>& replies = part.replies;
+  if (!replies.back().is_error()) return nullptr;
+  if (replies.size() == 1) return &replies.front();
+  if (replies.front().is_error()) return nullptr;  // There is no transaction.
+  // EXEC has failed since a command in front of it has.
+  const auto first =
+      std::find_if(replies.begin(), replies.end(),
+                   [](const RedisReply& reply) { return reply.is_error(); });
+  return &*first;
+}
+
+// A request that may need several servers.
+class ClusterRequest {
+ public:
+  ClusterRequest(RedisTopology* topology, const WaitLimit& limit)
+      : topology_(topology), limit_(limit) {}
+
+  // Commands of one server. Fails with REDIS_CROSS_SLOT.
+  flare::Status Add(RedisCommandList commands);
+  // Afterwards each part has replies.
+  flare::Status Run();
+
+  std::vector<ClusterPart>& parts() { return parts_; }
+
+ private:
+  using Parts = std::vector<ClusterPart*>;
+
+  flare::Status Aim(const Parts& parts);
+  flare::Status Send(const Parts& parts);
+  // The part must be sent again. `*wait`: not at once.
+  bool MustRepeat(ClusterPart* part, bool* wait);
+  bool Follow(const RedisRedirect& redirect, ClusterPart* part, bool* wait);
+  // False: there is no time for it.
+  bool Pause(int attempt) const;
+  // `why` some parts weren't sent.
+  flare::Status FailureOfAll(const flare::Status& why) const;
+
+  RedisTopology* const topology_;
+  const WaitLimit limit_;
+  std::vector<ClusterPart> parts_;
+  bool some_have_run_ = false;
+};
+
+flare::Status ClusterRequest::Add(RedisCommandList commands) {
+  ClusterPart part;
+  part.reads = commands.size() == 1 && OnlyReads(*commands.front());
+  for (const RedisCommand* command : commands) {
+    const auto slot = RedisSlotOf(*command);
+    if (!slot) return slot.error();
+    if (*slot == kNoRedisSlot) continue;
+    if (part.slot != kNoRedisSlot && part.slot != *slot) {
+      return flare::Status(REDIS_CROSS_SLOT,
+                           "the keys of the transaction are in several slots "
+                           "of the cluster; keys with the same {hash tag} are "
+                           "in one");
+    }
+    part.slot = *slot;
+  }
+  part.commands = std::move(commands);
+  parts_.push_back(std::move(part));
+  return {};
+}
+
+flare::Status ClusterRequest::Run() {
+  Parts left;
+  for (ClusterPart& part : parts_) left.push_back(&part);
+  for (int attempt = 1;; ++attempt) {
+    if (auto status = Aim(left); !status.ok()) return FailureOfAll(status);
+    if (auto status = Send(left); !status.ok()) return FailureOfAll(status);
+    bool wait = false;
+    std::erase_if(left, [&](ClusterPart* part) {
+      if (MustRepeat(part, &wait)) return false;
+      some_have_run_ = true;
+      return true;
+    });
+    if (left.empty()) return {};
+    if (attempt >= topology_->options().max_attempts ||
+        (wait && !Pause(attempt))) {
+      break;
+    }
+  }
+  // The last refusal of a server is the reply.
+  for (const ClusterPart* part : left) {
+    if (!part->failure.ok()) return FailureOfAll(part->failure);
+  }
+  return {};
+}
+
+flare::Status ClusterRequest::Aim(const Parts& parts) {
+  RedisTopology::Server any;  // All without keys go together.
+  for (ClusterPart* part : parts) {
+    if (part->target != nullptr) continue;
+    if (part->slot == kNoRedisSlot && any != nullptr) {
+      part->target = any;
+      continue;
+    }
+    auto found = topology_->Find(part->slot, part->reads, limit_);
+    if (!found) return found.error();
+    part->target = *std::move(found);
+    if (part->slot == kNoRedisSlot) any = part->target;
+  }
+  return {};
+}
+
+void SendClusterGroup(ClusterGroup* group, const WaitLimit& limit) {
+  static const RedisCommand asking{"ASKING"};
+  RedisCommandList commands;
+  for (const ClusterPart* part : group->parts) {
+    // It holds for the next command, or transaction.
+    if (group->asking) commands.push_back(&asking);
+    commands.insert(commands.end(), part->commands.begin(),
+                    part->commands.end());
+  }
+  auto exchanged = RunRedisRequest(*group->server, nullptr, commands, limit);
+  group->result = exchanged ? flare::Status() : exchanged.error();
+  if (!exchanged) return;
+  RedisExchange& exchange = **exchanged;
+  exchange.earlier.push_back(std::move(exchange.last));
+  auto next = exchange.earlier.begin();
+  for (ClusterPart* part : group->parts) {
+    if (group->asking) ++next;
+    const auto end = next + static_cast<std::ptrdiff_t>(part->commands.size());
+    part->replies.assign(std::make_move_iterator(next),
+                         std::make_move_iterator(end));
+    next = end;
+  }
+}
+
+std::vector<ClusterGroup> GroupByServer(
+    const std::vector<ClusterPart*>& parts) {
+  std::vector<ClusterGroup> groups;
+  for (ClusterPart* part : parts) {
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& known) {
+          return known.server == part->target && known.asking == part->asking;
+        });
+    if (group == groups.end()) {
+      groups.push_back({.server = part->target, .asking = part->asking});
+      group = std::prev(groups.end());
+    }
+    group->parts.push_back(part);
+  }
+  return groups;
+}
+
+flare::Status ClusterRequest::Send(const Parts& parts) {
+  std::vector<ClusterGroup> groups = GroupByServer(parts);
+  std::vector<Future<>> others;
+  for (std::size_t i = 1; i < groups.size(); ++i) {
+    others.push_back(fiber::Async(
+        [this, group = &groups[i]] { SendClusterGroup(group, limit_); }));
+  }
+  SendClusterGroup(&groups[0], limit_);
+  for (auto& other : others) fiber::BlockingGet(std::move(other));
+  flare::Status worst;
+  for (const ClusterGroup& group : groups) {
+    const bool unsent = group.result.code() == REDIS_FAIL_TO_CONNECT;
+    for (ClusterPart* part : group.parts) {
+      part->failure = unsent ? group.result : flare::Status();
+    }
+    if (group.result.ok()) {
+      some_have_run_ |= groups.size() > 1;
+    } else if (!unsent && worst.code() < group.result.code()) {
+      worst = group.result;  // One that may have run, if there is one.
+    }
+  }
+  return worst;
+}
+
+bool ClusterRequest::MustRepeat(ClusterPart* part, bool* wait) {
+  if (!part->failure.ok()) {
+    topology_->RequestRefresh();
+    return Follow(
+        {.kind = RedisRedirect::Kind::kWait, .slot = 0, .address = {}}, part,
+        wait);
+  }
+  const RedisReply* const refusal = RefusalOf(*part);
+  if (refusal == nullptr) return false;
+  return Follow(ReadRedirect(refusal->text(), part->target->address()), part,
+                wait);
+}
+
+bool ClusterRequest::Follow(const RedisRedirect& redirect, ClusterPart* part,
+                            bool* wait) {
+  part->asking = redirect.kind == RedisRedirect::Kind::kAsk;
+  switch (redirect.kind) {
+    case RedisRedirect::Kind::kNone:
+      return false;
+    case RedisRedirect::Kind::kMoved:
+      part->target = topology_->Move(redirect.slot, redirect.address);
+      break;
+    case RedisRedirect::Kind::kAsk:
+      part->target = topology_->At(redirect.address);
+      break;
+    case RedisRedirect::Kind::kWait:
+      topology_->RequestRefresh();
+      part->target = nullptr;
+      part->reads = false;  // A replica may be worse off than its master.
+      *wait = true;
+      return true;
+  }
+  if (++part->redirects > kRedirectsWithoutDelay) *wait = true;
+  return true;
+}
+
+bool ClusterRequest::Pause(int attempt) const {
+  const std::int64_t delay_ns = std::min(
+      kFirstClusterDelayNs << std::min(attempt - 1, 10), kMaxClusterDelayNs);
+  const auto random = MixBits(static_cast<std::uint64_t>(NowNs()));
+  const auto half = static_cast<std::uint64_t>(delay_ns / 2);
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::nanoseconds(half + random % (half + 1));
+  if (until >= limit_.at) return false;
+  fiber::Event never;
+  return !never.WaitUntil(limit_.stop, until) && !limit_.exceeded();
+}
+
+flare::Status ClusterRequest::FailureOfAll(const flare::Status& why) const {
+  if (!some_have_run_ || why.code() >= REDIS_TIMEOUT) return why;
+  return flare::Status(REDIS_PARTLY_RUN,
+                       "other servers have run their commands, but not this "
+                       "one: " +
+                           why.message());
+}
+
+// The replies of a request that may have one part only.
+using ClusterReplies = Expected<std::vector<RedisReply>, flare::Status>;
+
+ClusterReplies RunOnePart(RedisTopology* topology, const WaitLimit& limit,
+                          RedisCommandList commands) {
+  ClusterRequest request(topology, limit);
+  flare::Status status = request.Add(std::move(commands));
+  if (status.ok()) status = request.Run();
+  if (!status.ok()) return status;
+  return std::move(request.parts().front().replies);
+}
+
+}  // namespace
+
+std::shared_ptr<RedisCluster> RedisCluster::Create(RedisUri uri,
+                                                   RedisClientOptions options) {
+  return std::shared_ptr<RedisCluster>(new RedisCluster(
+      RedisTopology::Create(std::move(uri), std::move(options))));
+}
+
+Expected<RedisReply, flare::Status> RedisCluster::Execute(
+    const RedisCommand& command, const WaitLimit& limit) const {
+  auto replies = RunOnePart(topology_.get(), limit, {&command});
+  if (!replies) return replies.error();
+  return std::move(replies->front());
+}
+
+Expected<std::vector<RedisReply>, flare::Status> RedisCluster::Transact(
+    const RedisCommandList& commands, const WaitLimit& limit) const {
+  return RunOnePart(topology_.get(), limit, commands);
+}
+
+Expected<std::vector<RedisReply>, flare::Status> RedisCluster::ExecuteAll(
+    const RedisCommandList& commands, const WaitLimit& limit) const {
+  ClusterRequest request(topology_.get(), limit);
+  for (const RedisCommand* command : commands) {
+    flare::Status status = request.Add({command});
+    if (!status.ok()) return status;
+  }
+  if (auto status = request.Run(); !status.ok()) return status;
+  std::vector<RedisReply> replies;
+  replies.reserve(commands.size());
+  for (ClusterPart& part : request.parts()) {
+    replies.push_back(std::move(part.replies.front()));
+  }
+  return replies;
+}
+
+RedisTopology::Found RedisCluster::ServerOf(std::optional<std::string_view> key,
+                                            const WaitLimit& limit) const {
+  return topology_->Find(key ? RedisSlotOfKey(*key) : kNoRedisSlot,
+                         /*reads=*/false, limit);
+}
+
+}  // namespace flare::rpc

@@ -1,0 +1,123 @@
+#include "flare/rpc/redis/redis_request.h"
+
+#include <string>
+#include <utility>
+
+#include "flare/base/buffer.h"
+#include "flare/base/clock.h"
+#include "flare/rpc/redis/redis_counters.h"
+#include "flare/rpc/redis_client_options.h"
+#include "flare/rpc/redis_reply.h"
+
+namespace flare::rpc {
+namespace {
+
+flare::Status Exchange(RedisConnector& connector, RedisConnection* session,
+                       RedisExchange* exchange, const WaitLimit& limit) {
+  for (;;) {
+    RefPtr<RedisConnection> connection(ref_ptr, session);
+    if (session == nullptr) {
+      auto shared = connector.Shared(limit);
+      if (!shared) return shared.error();
+      connection = *std::move(shared);
+    }
+    switch (connection->Submit(exchange)) {
+      case RedisConnection::Submitted::kClosed:
+        if (session == nullptr) continue;  // Over the next one.
+        return flare::Status(
+            REDIS_FAIL_TO_CONNECT,
+            "the session has ended: " + connection->failure().message());
+      case RedisConnection::Submitted::kOverloaded:
+        return flare::Status(
+            REDIS_OVERLOADED,
+            "too many commands wait for replies (max_outstanding, "
+            "max_outstanding_bytes)");
+      case RedisConnection::Submitted::kSubscribed:
+        return InvalidRedisCommand(
+            "the session has subscribed: it has only messages");
+      case RedisConnection::Submitted::kTaken:
+        return connection->Await(exchange, limit);
+    }
+  }
+}
+
+// Notes errors among the replies. False: there is none.
+bool NoteErrors(RedisConnector& connector, const RedisExchange& exchange) {
+  bool any = false;
+  const auto note = [&](const RedisReply& reply) {
+    if (!reply.is_error()) return;
+    any = true;
+    connector.NoteError(reply);
+  };
+  for (const RedisReply& reply : exchange.earlier) note(reply);
+  note(exchange.last);
+  return any;
+}
+
+}  // namespace
+
+RedisCommandList AddressesOf(const std::vector<RedisCommand>& commands) {
+  RedisCommandList addresses;
+  addresses.reserve(commands.size() + 2);  // MULTI and EXEC.
+  for (const RedisCommand& command : commands) addresses.push_back(&command);
+  return addresses;
+}
+
+flare::Status InvalidRedisCommand(std::string why) {
+  return flare::Status(REDIS_INVALID_COMMAND, std::move(why));
+}
+
+flare::Status CheckRedisCommand(const RedisCommand& command, RedisWay way) {
+  if (command.words() == 0) {
+    return InvalidRedisCommand("a command without words");
+  }
+  if (command.silences()) {
+    return InvalidRedisCommand("CLIENT REPLY leaves commands without replies");
+  }
+  if (way == RedisWay::kShared && command.needs_session()) {
+    return InvalidRedisCommand(command.name() +
+                               " needs a session (RedisClient::Dedicate)");
+  }
+  if (way == RedisWay::kSession && command.has_messages()) {
+    return InvalidRedisCommand(command.name() +
+                               " is answered by messages: use Subscribe()");
+  }
+  return {};
+}
+
+flare::Status CheckRedisCommands(const RedisCommandList& commands,
+                                 RedisWay way) {
+  for (const RedisCommand* command : commands) {
+    flare::Status status = CheckRedisCommand(*command, way);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+flare::Status NamedRedisError(const RedisConnector& connector,
+                              const flare::Status& why) {
+  return flare::Status(why.code(), connector.name() + ": " + why.message());
+}
+
+RedisExchanged RunRedisRequest(RedisConnector& connector,
+                               RedisConnection* session,
+                               const RedisCommandList& commands,
+                               const WaitLimit& limit) {
+  Buffer bytes;
+  for (const RedisCommand* command : commands) {
+    bytes.Append(command->Encode());
+  }
+  const auto exchange = RedisExchange::Make(std::move(bytes), commands.size());
+  const std::int64_t began_ns = NowNs();
+  const flare::Status status =
+      Exchange(connector, session, exchange.Get(), limit);
+  const int outcome = !status.ok() ? status.code()
+                      : NoteErrors(connector, *exchange)
+                          ? RedisCounters::kErrorReply
+                          : RedisCounters::kOk;
+  connector.cells()->End(outcome, NowNs() - began_ns);
+  if (status.ok()) return exchange;
+  return NamedRedisError(connector, status);
+}
+
+}  // namespace flare::rpc

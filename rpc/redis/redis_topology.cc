@@ -1,0 +1,264 @@
+#include "flare/rpc/redis/redis_topology.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "flare/base/clock.h"
+#include "flare/base/random.h"
+#include "flare/fiber/task.h"
+#include "flare/rpc/client/client_side.h"
+#include "flare/rpc/redis/redis_keys.h"
+#include "flare/rpc/redis/redis_request.h"
+
+namespace flare::rpc {
+namespace {
+
+// Replicas that join make themselves felt by no error.
+constexpr std::int64_t kMaxMapAgeNs = 60'000'000'000;
+
+// A server that hasn't answered within this part of connect_timeout is asked
+// again behind the others.
+constexpr int kImpatience = 4;
+
+// Those with a connection first, since the others may be dead; else in any
+// order, so that a server with an old map isn't always the one to be asked.
+void OrderServersToAsk(std::vector<RedisTopology::Server>* servers) {
+  std::uint64_t random = static_cast<std::uint64_t>(NowNs());
+  for (std::size_t i = servers->size(); i > 1; --i) {
+    random = MixBits(random);
+    std::swap((*servers)[i - 1], (*servers)[random % i]);
+  }
+  std::stable_partition(servers->begin(), servers->end(),
+                        [](const auto& server) { return server->connected(); });
+}
+
+Expected<RedisSlotMap, flare::Status> AskForMap(RedisConnector& server,
+                                                const WaitLimit& limit) {
+  static const RedisCommand slots{"CLUSTER", "SLOTS"};
+  const auto exchanged = RunRedisRequest(server, nullptr, {&slots}, limit);
+  if (!exchanged) {
+    // The command that needs the map hasn't been sent.
+    return exchanged.error().code() < REDIS_TIMEOUT
+               ? exchanged.error()
+               : flare::Status(REDIS_FAIL_TO_CONNECT,
+                               exchanged.error().message());
+  }
+  auto map = ReadSlotMap((*exchanged)->last, server.address());
+  if (!map) return NamedRedisError(server, map.error());
+  return map;
+}
+
+}  // namespace
+
+std::shared_ptr<RedisTopology> RedisTopology::Create(
+    RedisUri uri, RedisClientOptions options) {
+  std::shared_ptr<RedisTopology> made(
+      new RedisTopology(std::move(uri), std::move(options)));
+  for (const std::string& seed : made->uri_.addresses) made->At(seed);
+  return made;
+}
+
+RedisTopology::RedisTopology(RedisUri uri, RedisClientOptions options)
+    : uri_(std::move(uri)), options_(std::move(options)) {}
+
+// --- servers -----------------------------------------------------------------
+
+RedisTopology::Server RedisTopology::NewServer(const std::string& address) {
+  RedisUri uri = uri_;
+  uri.kind = RedisUri::Kind::kServer;
+  uri.addresses = {address};
+  RedisPlace place;
+  place.reads_replicas = options_.read_from_replicas;
+  place.on_trouble = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->RequestRefresh();
+  };
+  return RedisConnector::Create(std::move(uri), options_, std::move(place));
+}
+
+RedisTopology::Server RedisTopology::At(const std::string& address) {
+  {
+    ScopedLock guard(mutex_);
+    const auto known = servers_.find(address);
+    if (known != servers_.end()) return known->second;
+  }
+  const Server made = NewServer(address);
+  ScopedLock guard(mutex_);
+  return servers_.try_emplace(address, made).first->second;
+}
+
+RedisTopology::Server RedisTopology::Move(int slot,
+                                          const std::string& address) {
+  const Server server = At(address);
+  {
+    ScopedLock guard(lock_);
+    std::size_t at = 0;
+    while (at != shards_.size() && shards_[at].master != server) ++at;
+    if (at == shards_.size() && at != 0 && at != RedisSlotMap::kNoShard) {
+      shards_.push_back({.master = server});
+    }
+    if (at < shards_.size()) {
+      shard_of_[static_cast<std::size_t>(slot)] =
+          static_cast<std::uint16_t>(at);
+    }
+  }
+  RequestRefresh();
+  return server;
+}
+
+RedisTopology::Found RedisTopology::Find(int slot, bool reads,
+                                         const WaitLimit& limit) {
+  // relaxed: it is only a time.
+  if (NowNs() >= old_at_ns_.load(std::memory_order_relaxed)) RequestRefresh();
+  for (;;) {
+    if (Server server = Look(slot, reads); server != nullptr) return server;
+    if (auto status = AwaitMap(limit); !status.ok()) return status;
+  }
+}
+
+RedisTopology::Server RedisTopology::Look(int slot, bool reads) {
+  // relaxed: any number does.
+  const std::uint32_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
+  ScopedLock guard(lock_);
+  if (shards_.empty()) return nullptr;
+  std::size_t at = RedisSlotMap::kNoShard;
+  if (slot != kNoRedisSlot) at = shard_of_[static_cast<std::size_t>(slot)];
+  if (at == RedisSlotMap::kNoShard) {
+    return shards_[turn % shards_.size()].master;
+  }
+  const Shard& shard = shards_[at];
+  if (!reads || !options_.read_from_replicas || shard.replicas.empty()) {
+    return shard.master;
+  }
+  return shard.replicas[turn % shard.replicas.size()];
+}
+
+Expected<std::vector<RedisTopology::Server>, flare::Status>
+RedisTopology::Masters(const WaitLimit& limit) {
+  if (auto any = Find(kNoRedisSlot, false, limit); !any) return any.error();
+  std::vector<Server> masters;
+  ScopedLock guard(lock_);
+  for (const Shard& shard : shards_) masters.push_back(shard.master);
+  return masters;
+}
+
+// --- the map -----------------------------------------------------------------
+
+flare::Status RedisTopology::AwaitMap(const WaitLimit& limit) {
+  const std::shared_ptr<Refresh> refresh = StartRefresh(/*soon=*/true);
+  if (!refresh->done.WaitUntil(limit.stop, limit.at)) {
+    return limit.Exceeded("waiting for the map of the cluster's slots",
+                          {REDIS_TIMEOUT_UNSENT, REDIS_CANCELLED_UNSENT});
+  }
+  return refresh->result;
+}
+
+void RedisTopology::RequestRefresh() {
+  if (IsClientSideOpen()) static_cast<void>(StartRefresh(/*soon=*/false));
+}
+
+std::shared_ptr<RedisTopology::Refresh> RedisTopology::StartRefresh(bool soon) {
+  std::shared_ptr<Refresh> mine;
+  {
+    ScopedLock guard(mutex_);
+    if (refresh_ != nullptr) return refresh_;
+    if (!soon && NowNs() < next_refresh_ns_) return nullptr;
+    mine = refresh_ = std::make_shared<Refresh>();
+  }
+  try {
+    fiber::Spawn([self = shared_from_this(), mine] { self->Ask(mine.get()); });
+  } catch (const std::bad_alloc&) {
+    ScopedLock guard(mutex_);
+    refresh_ = nullptr;
+    mine->result = flare::Status(REDIS_FAIL_TO_CONNECT);
+    mine->done.Set();
+  }
+  return mine;
+}
+
+void RedisTopology::Ask(Refresh* refresh) {
+  try {
+    refresh->result = AskSomebody();
+  } catch (const std::bad_alloc&) {
+    refresh->result = flare::Status(REDIS_FAIL_TO_CONNECT);
+  }
+  {
+    ScopedLock guard(mutex_);
+    refresh_ = nullptr;
+    next_refresh_ns_ =
+        SaturatingAdd(NowNs(), ToNs(options_.min_refresh_interval));
+  }
+  refresh->done.Set();
+}
+
+flare::Status RedisTopology::AskSomebody() {
+  const std::vector<Server> servers = ServersToAsk();
+  flare::Status failure(REDIS_FAIL_TO_CONNECT, "the cluster has no servers");
+  const std::chrono::nanoseconds patience = options_.connect_timeout;
+  for (const auto limit : {patience / kImpatience, patience}) {
+    for (const Server& server : servers) {
+      const auto map = AskForMap(*server, WaitLimit::In(limit));
+      if (map) {
+        TakeMap(*map, servers);
+        return {};
+      }
+      failure = map.error();
+    }
+  }
+  return failure;
+}
+
+std::vector<RedisTopology::Server> RedisTopology::ServersToAsk() {
+  std::vector<Server> servers;
+  std::vector<std::string> seeds = uri_.addresses;
+  {
+    ScopedLock guard(mutex_);
+    for (const auto& [address, server] : servers_) servers.push_back(server);
+    std::erase_if(seeds, [this](const std::string& seed) FLARE_REQUIRES(
+                             mutex_) { return servers_.contains(seed); });
+  }
+  OrderServersToAsk(&servers);
+  for (const std::string& seed : seeds) servers.push_back(NewServer(seed));
+  return servers;
+}
+
+void RedisTopology::TakeMap(const RedisSlotMap& map,
+                            const std::vector<Server>& asked) {
+  Servers known;
+  for (const Server& server : asked) known[server->address()] = server;
+  Servers servers;
+  const auto server_at = [&](const std::string& address) {
+    Server& server = servers[address];
+    if (server == nullptr) {
+      const auto old = known.find(address);
+      server = old != known.end() ? old->second : NewServer(address);
+    }
+    return server;
+  };
+  std::vector<Shard> shards;
+  for (const RedisShardAddresses& addresses : map.shards) {
+    Shard shard{.master = server_at(addresses.master)};
+    if (options_.read_from_replicas) {
+      for (const std::string& replica : addresses.replicas) {
+        shard.replicas.push_back(server_at(replica));
+      }
+    }
+    shards.push_back(std::move(shard));
+  }
+  std::vector<std::uint16_t> shard_of = map.shard_of;
+  // The old servers end behind the locks.
+  {
+    ScopedLock guard(mutex_);
+    servers_.swap(servers);
+  }
+  {
+    ScopedLock guard(lock_);
+    shards_.swap(shards);
+    shard_of_.swap(shard_of);
+  }
+  // relaxed: it is only a time.
+  old_at_ns_.store(NowNs() + kMaxMapAgeNs, std::memory_order_relaxed);
+}
+
+}  // namespace flare::rpc
