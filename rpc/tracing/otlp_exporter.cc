@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +12,10 @@
 #include <utility>
 #include <variant>
 
+#include "flare/base/clock.h"
+#include "flare/fiber/this_fiber.h"
+#include "flare/rpc/http_client.h"
+#include "flare/rpc/http_client/http_url.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
@@ -154,21 +159,39 @@ void Convert(const SpanData& from, otlp::Span* to) {
   to->mutable_status()->set_message(from.error);
 }
 
-class OtlpExporter final : public SpanExporter {
- public:
-  explicit OtlpExporter(std::string service_name)
-      : service_name_(std::move(service_name)) {}
+otlp::ExportTraceServiceRequest Pack(const SpanBatch& spans,
+                                     const std::string& service_name) {
+  otlp::ExportTraceServiceRequest request;
+  otlp::ResourceSpans* const all = request.add_resource_spans();
+  Attributes* const resource = all->mutable_resource()->mutable_attributes();
+  AddText("service.name", service_name, resource);
+  AddText("telemetry.sdk.name", "flare", resource);
+  AddText("telemetry.sdk.language", "cpp", resource);
+  otlp::ScopeSpans* const scope = all->add_scope_spans();
+  scope->mutable_scope()->set_name("flare");
+  for (const auto& span : spans) Convert(*span, scope->add_spans());
+  return request;
+}
 
-  Status Open(const std::string& collector) {
-    if (collector.find("grpc://") == std::string::npos) {
-      return Status(EINVAL, "the collector \"" + collector +
-                                "\" should be \"grpc://HOST:PORT\", or "
-                                "\"tls+grpc://HOST:PORT\"");
-    }
+// A collector that has taken a batch may have rejected some of it.
+Status StatusOf(const otlp::ExportTraceServiceResponse& reply) {
+  const auto& partial = reply.partial_success();
+  if (partial.rejected_spans() == 0) return {};
+  return Status(rpc::STATUS_FAILED,
+                "the collector rejects " +
+                    std::to_string(partial.rejected_spans()) +
+                    " of them: " + partial.error_message());
+}
+
+class GrpcExporter final : public SpanExporter {
+ public:
+  explicit GrpcExporter(OtlpOptions options) : options_(std::move(options)) {}
+
+  Status Open() {
     RpcChannel::Options options;
     options.extensions = false;  // No spans of sending spans.
     options.wait_for_ready = true;
-    channel_.Open(collector, options);
+    channel_.Open(options_.collector, options);
     return channel_.status();
   }
 
@@ -176,45 +199,120 @@ class OtlpExporter final : public SpanExporter {
                 std::chrono::steady_clock::time_point deadline) override {
     RpcClientController controller;
     controller.SetTimeout(deadline);
-    const otlp::ExportTraceServiceRequest request = Pack(spans);
+    for (const auto& [name, value] : options_.headers) {
+      controller.AddMetadata(name, value);
+    }
+    const auto request = Pack(spans, options_.service_name);
     otlp::ExportTraceServiceResponse reply;
     channel_.CallMethod(ExportMethod(), &controller, &request, &reply, nullptr);
     if (controller.Failed()) {
       return Status(controller.ErrorCode(), controller.ErrorText());
     }
-    const auto& partial = reply.partial_success();
-    if (partial.rejected_spans() == 0) return {};
-    return Status(rpc::STATUS_FAILED,
-                  "the collector rejects " +
-                      std::to_string(partial.rejected_spans()) +
-                      " of them: " + partial.error_message());
+    return StatusOf(reply);
   }
 
  private:
-  otlp::ExportTraceServiceRequest Pack(const SpanBatch& spans) const {
-    otlp::ExportTraceServiceRequest request;
-    otlp::ResourceSpans* const all = request.add_resource_spans();
-    Attributes* const resource = all->mutable_resource()->mutable_attributes();
-    AddText("service.name", service_name_, resource);
-    AddText("telemetry.sdk.name", "flare", resource);
-    AddText("telemetry.sdk.language", "cpp", resource);
-    otlp::ScopeSpans* const scope = all->add_scope_spans();
-    scope->mutable_scope()->set_name("flare");
-    for (const auto& span : spans) Convert(*span, scope->add_spans());
-    return request;
-  }
-
-  const std::string service_name_;
+  const OtlpOptions options_;
   RpcChannel channel_;
 };
+
+class HttpExporter final : public SpanExporter {
+ public:
+  // `url`: of requests, with the path.
+  HttpExporter(OtlpOptions options, std::string url)
+      : options_(std::move(options)), url_(std::move(url)) {
+    for (const auto& [name, value] : options_.headers) {
+      fields_.push_back(name + ": " + value);
+    }
+  }
+
+  // Repeats requests that the collector can't take now, as the protocol says.
+  Status Export(const SpanBatch& spans,
+                std::chrono::steady_clock::time_point deadline) override {
+    constexpr std::chrono::nanoseconds kFirstPause(100'000'000);
+    constexpr std::chrono::nanoseconds kLongestPause(2'000'000'000);
+    const std::string body =
+        Pack(spans, options_.service_name).SerializeAsString();
+    for (auto pause = kFirstPause;;
+         pause = std::min(2 * pause, kLongestPause)) {
+      const Outcome outcome = Send(body, deadline);
+      if (!outcome.later || ReadSteadyClock() + pause >= deadline) {
+        return outcome.status;
+      }
+      this_fiber::SleepFor(pause);
+    }
+  }
+
+ private:
+  struct Outcome {
+    Status status;
+    bool later = false;  // Try again.
+  };
+
+  Outcome Send(const std::string& body,
+               std::chrono::steady_clock::time_point deadline) const {
+    // Positive, so that there is an error that says what failed.
+    const auto left = std::max<std::chrono::nanoseconds>(
+        deadline - ReadSteadyClock(), std::chrono::milliseconds(1));
+    const auto response =
+        client_.Post(url_, body,
+                     {.timeout = left,
+                      .content_type = "application/x-protobuf",
+                      .headers = fields_});
+    if (!response) {
+      return {.status = response.error(),
+              .later =
+                  response.error().code() == rpc::ERROR_FAIL_TO_CONNECT_SERVER};
+    }
+    const int status = static_cast<int>(response->status());
+    if (status / 100 == 2) {
+      otlp::ExportTraceServiceResponse reply;
+      static_cast<void>(reply.ParseFromString(*response->body()));
+      return {.status = StatusOf(reply)};
+    }
+    return {.status = Status(rpc::STATUS_FAILED,
+                             url_ + " answers " + std::to_string(status)),
+            .later = status == 429 || (status >= 502 && status <= 504)};
+  }
+
+  const OtlpOptions options_;
+  const std::string url_;
+  std::vector<std::string> fields_;
+  // No spans of sending spans.
+  const HttpClient client_{HttpClient::Options{.extensions = false}};
+};
+
+Expected<std::shared_ptr<SpanExporter>, Status> NewGrpcExporter(
+    OtlpOptions options) {
+  auto exporter = std::make_shared<GrpcExporter>(std::move(options));
+  if (Status status = exporter->Open(); !status.ok()) return status;
+  return std::shared_ptr<SpanExporter>(std::move(exporter));
+}
+
+Expected<std::shared_ptr<SpanExporter>, Status> NewHttpExporter(
+    OtlpOptions options) {
+  auto url = rpc::ParseHttpUrl(options.collector);
+  if (!url) return url.error();
+  // As OpenTelemetry's libraries do it with the address of a collector.
+  if (url->target == "/") url->target = "/v1/traces";
+  return std::shared_ptr<SpanExporter>(std::make_shared<HttpExporter>(
+      std::move(options), url->origin() + url->target));
+}
 
 }  // namespace
 
 Expected<std::shared_ptr<SpanExporter>, Status> NewOtlpExporter(
-    const std::string& collector, const std::string& service_name) {
-  auto exporter = std::make_shared<OtlpExporter>(service_name);
-  if (Status status = exporter->Open(collector); !status.ok()) return status;
-  return std::shared_ptr<SpanExporter>(std::move(exporter));
+    OtlpOptions options) {
+  const std::string& collector = options.collector;
+  if (collector.starts_with("http://") || collector.starts_with("https://")) {
+    return NewHttpExporter(std::move(options));
+  }
+  if (collector.find("grpc://") == std::string::npos) {
+    return Status(EINVAL, "the collector \"" + collector +
+                              "\" should be \"grpc://HOST:PORT\", "
+                              "\"tls+grpc://HOST:PORT\", or a URL of HTTP");
+  }
+  return NewGrpcExporter(std::move(options));
 }
 
 }  // namespace flare

@@ -1,4 +1,4 @@
-// A collector gets spans: a server of our own over gRPC.
+// A collector gets spans: a server of our own, over gRPC and over HTTP.
 #include "flare/rpc/tracing/otlp_exporter.h"
 
 #include <chrono>
@@ -13,6 +13,8 @@
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/http_client.h"
+#include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -42,6 +44,7 @@ class Collector : public collector::SyncTraceService {
       response->mutable_partial_success()->set_error_message("too old");
       return;
     }
+    EXPECT_EQ(controller->GetRequestMetadata().Get("api-key"), "secret");
     if (fails) return controller->SetFailed(4711, "no disk");
     requests_.push_back(request);
   }
@@ -101,6 +104,7 @@ class OtlpExporterTest : public ServerTest {
   void Install(TracingOptions options) {
     options.service_name = "fares";
     options.collector = "grpc://" + collecting_->endpoint().ToString();
+    options.collector_headers = {{"api-key", "secret"}};
     auto tracing = Tracing::Install(std::move(options));
     ASSERT_TRUE(tracing) << tracing.error().ToString();
     tracing_ = *std::move(tracing);
@@ -258,6 +262,129 @@ TEST_F(OtlpExporterTest, ACollectorThatIsGoneHoldsNobodyUpForLong) {
   const auto begin = std::chrono::steady_clock::now();
   tracing_.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+// A collector over HTTP, with a reply to each request.
+class HttpCollector {
+ public:
+  struct Request {
+    std::string path;
+    std::string type;
+    std::string key;
+    otlp::ExportTraceServiceRequest spans;
+  };
+
+  void AddTo(Server* server, const std::string& path) {
+    server->AddHttpHandler(
+        path,
+        NewHttpPostHandler([this](const HttpRequest& request,
+                                  HttpResponse* response, HttpServerContext*) {
+          const HttpHeaders& fields = *request.headers();
+          Request got{
+              .path = std::string(request.path()),
+              .type =
+                  std::string(fields.TryGet("Content-Type").value_or("none")),
+              .key = std::string(fields.TryGet("api-key").value_or("none")),
+              .spans = {}};
+          EXPECT_TRUE(got.spans.ParseFromString(*request.body()));
+          ScopedLock guard(lock_);
+          requests_.push_back(std::move(got));
+          if (busy-- > 0) {
+            return response->set_status(HttpStatus::ServiceUnavailable);
+          }
+          if (refuses) return response->set_status(HttpStatus::BadRequest);
+          otlp::ExportTraceServiceResponse reply;
+          reply.mutable_partial_success()->set_rejected_spans(rejects);
+          reply.mutable_partial_success()->set_error_message("too old");
+          response->set_body(reply.SerializeAsString());
+        }));
+  }
+  std::vector<Request> requests() {
+    ScopedLock guard(lock_);
+    return requests_;
+  }
+
+  int busy = 0;  // So many requests are answered 503 first.
+  bool refuses = false;
+  int rejects = 0;
+
+ private:
+  fiber::Mutex lock_;
+  std::vector<Request> requests_;
+};
+
+class OtlpHttpTest : public ServerTest {
+ protected:
+  void TearDown() override {
+    tracing_.reset();
+    ShutdownClientSide();
+    ServerTest::TearDown();
+  }
+
+  // The server is the collector, and isn't traced as such.
+  void Start(const std::string& path, const std::string& served) {
+    collector_.AddTo(&server(), served);
+    StartServer({"http"});
+    auto tracing =
+        Tracing::Install({.service_name = "fares",
+                          .collector = "http://" + endpoint().ToString() + path,
+                          .collector_headers = {{"api-key", "secret"}},
+                          .export_interval = std::chrono::milliseconds(1),
+                          .export_timeout = std::chrono::seconds(20)});
+    ASSERT_TRUE(tracing) << tracing.error().ToString();
+    tracing_ = *std::move(tracing);
+  }
+
+  HttpCollector collector_;
+  std::unique_ptr<Tracing> tracing_;
+};
+
+TEST_F(OtlpHttpTest, ACollectorGetsSpans) {
+  Start("", "/v1/traces");
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
+  const auto requests = collector_.requests();
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0].type, "application/x-protobuf");
+  EXPECT_EQ(requests[0].key, "secret");
+  const auto& spans = requests[0].spans.resource_spans(0);
+  EXPECT_EQ(spans.resource().attributes(0).value().string_value(), "fares");
+  EXPECT_EQ(spans.scope_spans(0).spans(0).name(), "job");
+}
+
+TEST_F(OtlpHttpTest, PathsAreTakenAsTheyAre) {
+  Start("/otlp/traces?tenant=1", "/otlp/traces");
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return !collector_.requests().empty(); }));
+  EXPECT_EQ(collector_.requests()[0].path, "/otlp/traces");
+}
+
+TEST_F(OtlpHttpTest, ABusyCollectorIsAskedAgain) {
+  collector_.busy = 1;
+  Start("", "/v1/traces");
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
+  EXPECT_EQ(collector_.requests().size(), 2u);
+  EXPECT_EQ(tracing_->statistics().failed, 0u);
+}
+
+TEST_F(OtlpHttpTest, ARefusalIsLogged) {
+  const LoggedLines warnings(google::WARNING);
+  collector_.refuses = true;
+  Start("", "/v1/traces");
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return tracing_->statistics().failed == 1; }));
+  EXPECT_TRUE(warnings.Have("/v1/traces answers 400")) << warnings.All();
+  EXPECT_EQ(collector_.requests().size(), 1u);
+}
+
+TEST_F(OtlpHttpTest, RejectedSpansAreLogged) {
+  const LoggedLines warnings(google::WARNING);
+  collector_.rejects = 1;
+  Start("", "/v1/traces");
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return tracing_->statistics().failed == 1; }));
+  EXPECT_TRUE(warnings.Have("rejects 1 of them: too old")) << warnings.All();
 }
 
 }  // namespace

@@ -47,10 +47,12 @@ Expected<std::unique_ptr<BatchExporter>, Status> MakeExporter(
     const TracingOptions& options) {
   std::vector<std::shared_ptr<SpanExporter>> exporters = options.exporters;
   if (!options.collector.empty()) {
-    auto exporter = NewOtlpExporter(options.collector,
-                                    options.service_name.empty()
-                                        ? gflags::ProgramInvocationShortName()
-                                        : options.service_name);
+    auto exporter = NewOtlpExporter(
+        {.collector = options.collector,
+         .service_name = options.service_name.empty()
+                             ? gflags::ProgramInvocationShortName()
+                             : options.service_name,
+         .headers = options.collector_headers});
     if (!exporter) return exporter.error();
     exporters.push_back(*std::move(exporter));
   }

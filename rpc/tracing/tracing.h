@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flare/base/expected.h"
@@ -45,12 +46,18 @@ struct TracingOptions {
   // Requests of HttpClients are compared by their origin
   // ("https://example.com"), not by their path; those of a client with
   // HttpClientOptions::extensions = false are never traced.
-  std::vector<std::string> excluded = {
-      "/inspect", "/metrics", "grpc.health.v1.Health.", "grpc.reflection.",
-      "opentelemetry.proto.collector."};
-  // A collector that takes OTLP over gRPC, as the URI of a channel. Empty:
-  // none.
+  std::vector<std::string> excluded = {"/inspect",
+                                       "/metrics",
+                                       "grpc.health.v1.Health.",
+                                       "grpc.reflection.",
+                                       "opentelemetry.proto.collector.",
+                                       "/v1/traces"};
+  // A collector that takes OTLP: over gRPC, as the URI of a channel
+  // ("grpc://10.0.0.9:4317"), or over HTTP ("http://10.0.0.9:4318"). Empty:
+  // none. otlp_exporter.h has more.
   std::string collector = "";
+  // Further fields of the requests to it: {"api-key", "..."}.
+  std::vector<std::pair<std::string, std::string>> collector_headers = {};
   // Others that get spans.
   std::vector<std::shared_ptr<SpanExporter>> exporters = {};
   // Spans on the page: so many of the last ones, and slow ones besides.

@@ -612,6 +612,7 @@ TEST_F(TracingTest, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_THAT(error({.sample_ratio = std::nan("")}), HasSubstr("sample_ratio"));
   EXPECT_THAT(error({.collector = "127.0.0.1:4317"}), HasSubstr("grpc://"));
   EXPECT_THAT(error({.collector = "grpc://"}), HasSubstr("grpc://"));
+  EXPECT_THAT(error({.collector = "http://"}), HasSubstr("http://"));
   EXPECT_THAT(error({.recent_spans = 0}), HasSubstr("recent_spans"));
   EXPECT_THAT(error({.max_queue = 10, .max_batch = 11}),
               HasSubstr("max_queue"));
