@@ -69,6 +69,12 @@ class PrintSpans : public flare::SpanExporter {
   }
 };
 
+// Whatever callers say, calls of one method are recorded.
+bool Samples(const flare::SamplingQuestion& question) {
+  return question.by_default ||
+         question.name == "example.protobuf_echo.EchoService.Echo";
+}
+
 // At a port that the system chooses. False: the log says why.
 bool Serve(std::unique_ptr<echo::SyncEchoService> service,
            flare::Server* server) {
@@ -82,6 +88,7 @@ int Entry(int argc, char** argv) {
   // Before servers are started and channels are opened.
   const auto tracing =
       flare::Tracing::Install({.service_name = "tracing-example",
+                               .sampler = Samples,
                                .collector = argc > 1 ? argv[1] : "",
                                .exporters = {std::make_shared<PrintSpans>()}});
   if (!tracing) {

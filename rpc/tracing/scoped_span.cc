@@ -46,8 +46,8 @@ ScopedSpan::ScopedSpan(std::string_view name) {
     Span::operator=(CurrentSpan());
     return;
   }
-  RefPtr<RecordedSpan> span =
-      beginning.tracer->Begin(beginning.parent, NowNs());
+  RefPtr<RecordedSpan> span = beginning.tracer->Begin(
+      SpanKind::kInternal, name, beginning.parent, NowNs());
   Span::operator=(Span(span));
   SpanData outcome;
   outcome.kind = SpanKind::kInternal;

@@ -32,20 +32,30 @@ bool Tracer::Excludes(std::string_view method) const {
   return false;
 }
 
-// By the id, as OpenTelemetry's libraries: of two programs that begin traces,
-// the one with the larger ratio samples all that the other would.
-bool Tracer::Samples(const TraceId& id) const {
-  return id.low >> 1 < sampled_below_;
+bool Tracer::Samples(const SamplingQuestion& question) const {
+  return options_.sampler == nullptr ? question.by_default
+                                     : options_.sampler(question);
 }
 
-RefPtr<RecordedSpan> Tracer::Begin(const std::optional<TraceContext>& parent,
+RefPtr<RecordedSpan> Tracer::Begin(SpanKind kind, std::string_view name,
+                                   const std::optional<TraceContext>& parent,
                                    std::int64_t start_ns) const {
   TraceContext context;
   if (parent) {
     context = *parent;
   } else {
     context.trace_id = NewTraceId();
-    context.sampled = Samples(context.trace_id);
+    // By the id, as OpenTelemetry's libraries: of two programs that begin
+    // traces, the one with the larger ratio samples all that the other would.
+    context.sampled = context.trace_id.low >> 1 < sampled_below_;
+  }
+  // A decision is one of the process for its part of the trace.
+  if (!parent || kind == SpanKind::kServer) {
+    context.sampled = Samples({.kind = kind,
+                               .name = name,
+                               .trace_id = context.trace_id,
+                               .has_parent = parent.has_value(),
+                               .by_default = context.sampled});
   }
   context.span_id = NewSpanId();
   return MakeRefCounted<RecordedSpan>(std::move(context), start_ns);

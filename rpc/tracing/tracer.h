@@ -16,6 +16,7 @@
 #include "flare/rpc/tracing/batch_exporter.h"
 #include "flare/rpc/tracing/recent_spans.h"
 #include "flare/rpc/tracing/recorded_span.h"
+#include "flare/rpc/tracing/sampler.h"
 #include "flare/rpc/tracing/span_data.h"
 #include "flare/rpc/tracing/trace_context.h"
 
@@ -25,6 +26,7 @@ class Tracer {
  public:
   struct Options {
     double sample_ratio = 1;
+    Sampler sampler = nullptr;
     std::vector<std::string> excluded = {};
     std::size_t recent_spans = 1;
   };
@@ -35,9 +37,10 @@ class Tracer {
   // Whether calls of that method, or of that path, are left alone.
   bool Excludes(std::string_view method) const;
 
-  // One whose parent is `parent`; nullopt: that begins a trace. It began at
-  // `start_ns`, in NowNs() time.
-  RefPtr<RecordedSpan> Begin(const std::optional<TraceContext>& parent,
+  // A span of this process, whose parent is `parent`; nullopt: it begins a
+  // trace. It began at `start_ns`, in NowNs() time. `name`: for the sampler.
+  RefPtr<RecordedSpan> Begin(SpanKind kind, std::string_view name,
+                             const std::optional<TraceContext>& parent,
                              std::int64_t start_ns) const;
 
   // As RecordedSpan::End(), and hands it on.
@@ -52,7 +55,7 @@ class Tracer {
   BatchExporter* exporter() const { return exporter_.get(); }
 
  private:
-  bool Samples(const TraceId& id) const;
+  bool Samples(const SamplingQuestion& question) const;
 
   const Options options_;
   const std::uint64_t sampled_below_;  // 2^63: all are.

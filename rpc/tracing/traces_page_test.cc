@@ -25,7 +25,7 @@ class TracesPageTest : public ::testing::Test {
                            bool failed = false) {
     const auto context =
         parent == nullptr ? std::nullopt : std::optional(parent->context());
-    auto span = tracer_.Begin(context, 0);
+    auto span = tracer_.Begin(SpanKind::kClient, "", context, 0);
     span->SetAttribute("user", "<b>\"Jo\" & Co</b>");
     span->AddEvent("looked");
     SpanData outcome;

@@ -101,6 +101,7 @@ Expected<std::unique_ptr<Tracing>, Status> Tracing::Install(
   if (!exporter) return exporter.error();
   auto tracer = std::make_shared<Tracer>(
       Tracer::Options{.sample_ratio = options.sample_ratio,
+                      .sampler = std::move(options.sampler),
                       .excluded = std::move(options.excluded),
                       .recent_spans = options.recent_spans},
       *std::move(exporter));

@@ -28,6 +28,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/extension.h"
+#include "flare/rpc/tracing/sampler.h"
 #include "flare/rpc/tracing/span.h"
 #include "flare/rpc/tracing/span_exporter.h"
 
@@ -41,6 +42,8 @@ struct TracingOptions {
   // The share of the traces that begin here which are sampled: from 0 to 1.
   // Traces that begin elsewhere are sampled as their headers say.
   double sample_ratio = 1;
+  // Decides instead (sampler.h), also for calls whose callers have decided.
+  Sampler sampler = nullptr;
   // Calls that aren't traced: those of methods ("package.Service.Method") and
   // paths that begin so. A collector would have a span of each batch of spans.
   // Requests of HttpClients are compared by their origin

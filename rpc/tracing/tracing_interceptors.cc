@@ -82,7 +82,8 @@ class TracingServerInterceptor final : public ServerInterceptor {
     if (tracer_->Excludes(call.method())) return next.Run();
     const std::optional<TraceContext> parent = ParentOf(call);
     const RefPtr<RecordedSpan> span =
-        tracer_->Begin(parent, ToSteadyNs(call.received_at()));
+        tracer_->Begin(SpanKind::kServer, call.method(), parent,
+                       ToSteadyNs(call.received_at()));
     if (RefPtr<RecordedSpan>* const place = CurrentRecordedSpan()) {
       *place = span;
     }
@@ -177,9 +178,11 @@ class TracingClientInterceptor final : public ClientInterceptor {
       : tracer_(std::move(tracer)) {}
 
   void Intercept(ClientInterceptedCall& call, ClientNext& next) override {
-    if (tracer_->Excludes(call.method().full_name())) return next.Run();
+    const std::string_view method = call.method().full_name();
+    if (tracer_->Excludes(method)) return next.Run();
     const std::optional<TraceContext> parent = CurrentContext();
-    const RefPtr<RecordedSpan> span = tracer_->Begin(parent, NowNs());
+    const RefPtr<RecordedSpan> span =
+        tracer_->Begin(SpanKind::kClient, method, parent, NowNs());
     RpcClientController& controller = call.controller();
     {
       std::optional<TraceHeaders> headers;
@@ -227,7 +230,8 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
                                    const HttpClientNext& next) override {
     if (tracer_->Excludes(server)) return next();
     const std::optional<TraceContext> parent = CurrentContext();
-    const RefPtr<RecordedSpan> span = tracer_->Begin(parent, NowNs());
+    const RefPtr<RecordedSpan> span =
+        tracer_->Begin(SpanKind::kClient, server, parent, NowNs());
     const TraceContext& context = span->context();
     HttpHeaders* const headers = request->headers();
     headers->Set(kTraceparent, context.ToTraceparent());

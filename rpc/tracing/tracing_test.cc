@@ -18,6 +18,7 @@
 #include "flare/fiber/async.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/future.h"
+#include "flare/fiber/mutex.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/http_client.h"
@@ -589,6 +590,49 @@ TEST_F(TracingTest, SomeOfTheTracesAreSampled) {
   const double mean = kCalls * 0.25 * 2;
   const double bound = 2 * 6 * std::sqrt(kCalls * 0.25 * 0.75);
   EXPECT_NEAR(static_cast<double>(traces_.Count()), mean, bound);
+}
+
+TEST_F(TracingTest, ASamplerDecidesForItsPartOfTheTrace) {
+  std::vector<SamplingQuestion> questions;
+  std::vector<std::string> names;
+  fiber::Mutex lock;
+  std::string seen;
+  service().on_call = [&](TestCall call) {
+    EXPECT_FALSE(CurrentSpan().recording());
+    CallOther();
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    seen = *call.controller->GetRequestMetadata().Get(kTraceparent);
+    FlexibleService::Echo(call);
+  };
+  Serve({.sampler = [&](const SamplingQuestion& question) {
+    ScopedLock guard(lock);
+    questions.push_back(question);
+    names.emplace_back(question.name);
+    return question.kind != SpanKind::kServer || !question.by_default;
+  }});
+  TestedCall call;
+  ASSERT_EQ(call.Start(channel_.get())->Await(), 0);
+  // The client's span is sampled. The first server takes no part in that, and
+  // says so to the second one, which does.
+  const auto spans = traces_.Await(2);
+  Find(spans, SpanKind::kClient, "/Call");
+  Find(spans, SpanKind::kServer, "/Other");
+  EXPECT_EQ(seen.substr(53), "00");
+  ASSERT_EQ(questions.size(), 3u);
+  EXPECT_EQ(questions[0].kind, SpanKind::kClient);
+  EXPECT_FALSE(questions[0].has_parent);
+  EXPECT_TRUE(questions[0].by_default);
+  EXPECT_EQ(questions[1].kind, SpanKind::kServer);
+  EXPECT_TRUE(questions[1].has_parent);
+  EXPECT_TRUE(questions[1].by_default);
+  EXPECT_FALSE(questions[2].by_default);
+  EXPECT_EQ(questions[2].trace_id, questions[0].trace_id);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"flare.rpc.testing.TestService.Call",
+                                      "flare.rpc.testing.TestService.Call",
+                                      "flare.rpc.testing.TestService.Other"}));
 }
 
 TEST_F(TracingTest, ChannelsMayStayOut) {
