@@ -41,6 +41,7 @@
 namespace flare {
 
 namespace rpc {
+class CallCells;
 class OwnRequestHost;
 class RedisBatch;
 class RedisDispatcher;
@@ -170,15 +171,18 @@ class RedisService {
   friend class rpc::RedisDispatcher;
 
   struct Command {
-    int arity;
+    int arity = 0;
     Handler handler;
+    rpc::CallCells* counters = nullptr;  // Lent; see redis_command_counters.h.
   };
 
   static bool IsFixed(std::string_view name);
+  std::string WhyNot(const std::string& capitals, bool legal,
+                     const Handler& handler) const;
   void Fail(std::string what);
 
   std::map<std::string, Command, std::less<>> commands_;  // In capitals.
-  Handler others_;
+  Command others_;
   Authenticator authenticator_;
   TransactionGuard guard_;
   int databases_ = 16;

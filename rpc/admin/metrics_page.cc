@@ -36,6 +36,7 @@
 #include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/redis/redis_counters.h"
 #include "flare/rpc/redis_client.h"
+#include "flare/rpc/redis_server/redis_command_counters.h"
 #include "flare/rpc/websocket/websocket_counters.h"
 
 namespace flare::rpc {
@@ -357,6 +358,31 @@ void WriteClientRedis(std::ostream& out) {
   WriteMetric(latency, out);
 }
 
+// Metrics of the handlers of RedisServices.
+void WriteServerRedis(std::ostream& out) {
+  Snapshot commands{.name = "flare_server_redis_commands_total",
+                    .help =
+                        "Calls of the handlers of RedisServices, by outcome: "
+                        "\"OK\", or \"error\" for an error or an exception.",
+                    .label_names = {"command", "outcome"}};
+  Snapshot latency{.name = "flare_server_redis_latency_seconds",
+                   .help = "From the beginning of such a call to its end.",
+                   .type = MetricType::kHistogram,
+                   .label_names = {"command"}};
+  for (auto& [command, values] : RedisCommandCounters::Read()) {
+    for (const auto& [outcome, count] : values.counts) {
+      const bool ok = outcome == RedisCommandCounters::kOk;
+      commands.series.push_back(
+          Series{.label_values = {command, ok ? "OK" : "error"},
+                 .value = static_cast<double>(count)});
+    }
+    latency.series.push_back(
+        Series{.label_values = {command}, .histogram = values.seconds});
+  }
+  WriteMetric(commands, out);
+  WriteMetric(latency, out);
+}
+
 // Those of servers' handlers and of HttpClients; none until there was one.
 void WriteWebSocketMetrics(std::ostream& out) {
   using Values = WebSocketCounters::Values;
@@ -660,6 +686,7 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteChannelMetrics(out);
   WriteClientCalls(out);
   WriteClientHttp(out);
+  WriteServerRedis(out);
   WriteClientRedis(out);
   WriteWebSocketMetrics(out);
   WriteRetryMetrics(out);

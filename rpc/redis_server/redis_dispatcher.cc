@@ -7,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/string.h"
+#include "flare/rpc/call_cells.h"
+#include "flare/rpc/redis_server/redis_command_counters.h"
 #include "flare/rpc/redis_server/redis_commands.h"
 
 namespace flare::rpc {
@@ -78,6 +81,24 @@ class Capitals {
   std::size_t size_ = 0;
 };
 
+// Counts a handler, at its end: also by an exception.
+class HandlerCount {
+ public:
+  explicit HandlerCount(CallCells* counters) : counters_(counters) {}
+  HandlerCount(const HandlerCount&) = delete;
+  HandlerCount& operator=(const HandlerCount&) = delete;
+  ~HandlerCount() { counters_->End(outcome_, NowNs() - began_ns_); }
+
+  void NoteReply(const RedisReply& reply) {
+    if (!reply.is_error()) outcome_ = RedisCommandCounters::kOk;
+  }
+
+ private:
+  CallCells* const counters_;
+  const std::int64_t began_ns_ = NowNs();
+  int outcome_ = RedisCommandCounters::kError;
+};
+
 }  // namespace
 
 // In the order of their names.
@@ -110,7 +131,7 @@ RedisDispatcher::Found RedisDispatcher::Find(std::string_view name) const {
   if (builtin == nullptr || !builtin->fixed) {
     const auto mine = service_.commands_.find(capitals.view());
     if (mine != service_.commands_.end()) {
-      return {nullptr, &mine->second.handler, mine->second.arity};
+      return {nullptr, &mine->second, mine->second.arity};
     }
   }
   if (builtin != nullptr) {
@@ -121,7 +142,7 @@ RedisDispatcher::Found RedisDispatcher::Find(std::string_view name) const {
       return {builtin, nullptr, builtin->arity};
     }
   }
-  if (service_.others_) return {nullptr, &service_.others_, 0};
+  if (service_.others_.handler) return {nullptr, &service_.others_, 0};
   return {};
 }
 
@@ -132,7 +153,7 @@ RedisReply RedisDispatcher::Run(const flare::RedisRequest& request) const {
   if (service_.authenticator_ && !peer.authenticated_ && !open) {
     return RedisReply::OfError("NOAUTH Authentication required.");
   }
-  const bool exists = found.builtin != nullptr || found.handler != nullptr;
+  const bool exists = found.builtin != nullptr || found.command != nullptr;
   if (!exists || !Fits(found.arity, request.size())) {
     peer.queue_failed_ = peer.queues_;
     return exists ? WrongArity(request.name()) : UnknownCommand(request);
@@ -144,8 +165,11 @@ RedisReply RedisDispatcher::Run(const flare::RedisRequest& request) const {
 
 RedisReply RedisDispatcher::Call(const Found& found,
                                  const flare::RedisRequest& request) const {
-  return found.handler != nullptr ? (*found.handler)(request)
-                                  : (this->*found.builtin->answer)(request);
+  if (found.builtin != nullptr) return (this->*found.builtin->answer)(request);
+  HandlerCount count(found.command->counters);
+  RedisReply reply = found.command->handler(request);
+  count.NoteReply(reply);
+  return reply;
 }
 
 // --- the connection ----------------------------------------------------------

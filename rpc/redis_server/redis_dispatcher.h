@@ -41,7 +41,7 @@ class RedisDispatcher {
   // A command that there is: one of both.
   struct Found {
     const Builtin* builtin = nullptr;
-    const RedisService::Handler* handler = nullptr;
+    const RedisService::Command* command = nullptr;
     int arity = 0;
   };
 

@@ -20,6 +20,7 @@
 #include "flare/io/testing/tls_certificate.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/redis_client.h"
+#include "flare/rpc/redis_server/redis_command_counters.h"
 #include "flare/rpc/redis_service.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -34,7 +35,11 @@ namespace {
 
 using namespace std::literals;
 using fiber::testing::Eventually;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::Pair;
 using testing::RawClient;
 using ::testing::StartsWith;
 using Kind = RedisReply::Kind;
@@ -374,6 +379,29 @@ TEST_F(RedisServerTest, CountsTransactions) {
   EXPECT_TRUE(Eventually([&] { return held() < 65'536; })) << held();
 }
 
+TEST_F(RedisServerTest, CountsItsHandlers) {
+  redis()
+      .Handle("TRY", 2,
+              [](const RedisRequest& request) {
+                if (request[1] == "throw") throw std::runtime_error("broken");
+                return request[1] == "fail" ? RedisReply::OfError("ERR no")
+                                            : RedisReply();
+              })
+      .HandleOthers([](const RedisRequest&) { return RedisReply(); });
+  StartRedis();
+  Answer("TRY a\nTRY throw\nTRY b\nTRY fail\nTRY\nTRIED\nECHO a\nTRY c\n");
+  const auto counts = RedisCommandCounters::Read();
+  EXPECT_THAT(counts.at("TRY").counts,
+              ElementsAre(Pair(RedisCommandCounters::kOk, 3),
+                          Pair(RedisCommandCounters::kError, 2)));
+  EXPECT_THAT(counts.at("(other)").counts,
+              Contains(Key(RedisCommandCounters::kOk)));
+  EXPECT_EQ(counts.count("ECHO"), 0u);
+  EXPECT_THAT(Answer("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+              HasSubstr("flare_server_redis_commands_total{command=\"TRY\","
+                        "outcome=\"error\"} 2"));
+}
+
 // A connection's data goes before the server's end.
 TEST_F(RedisServerTest, DropsTheDataOfAConnectionBeforeJoinReturns) {
   std::atomic<int> dropped{0};
@@ -529,9 +557,10 @@ TEST_F(RedisServerTest, SaysWhatIsWrongWithAService) {
        "the Redis command \"A\" has a handler already"},
       {std::move(RedisService().Handle("exec", 1, handler)),
        "is answered by the library itself"},
-      {std::move(RedisService().Handle("", 1, handler)), "a name has 1 to 32"},
+      {std::move(RedisService().Handle("", 1, handler)),
+       "needs a name of 1 to 32"},
       {std::move(RedisService().Handle("a b", 1, handler)),
-       "a name has 1 to 32"},
+       "needs a name of 1 to 32"},
       {std::move(RedisService().Handle("a", 1, nullptr)), "an empty handler"},
       {std::move(RedisService().SetDatabases(0)), "at least one database"},
       {std::move(RedisService().RequireAuth(nullptr)), "an empty function"},

@@ -5,6 +5,7 @@
 
 #include "flare/base/string.h"
 #include "flare/rpc/own_request.h"
+#include "flare/rpc/redis_server/redis_command_counters.h"
 
 namespace flare {
 
@@ -29,21 +30,27 @@ RedisService& RedisService::Handle(std::string_view name, int arity,
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
     legal = legal && c > ' ' && c < 0x7f;
   }
-  const std::string shown = "the Redis command \"" + OneLine(name) + "\"";
-  if (!legal) {
-    Fail(shown + ": a name has 1 to " + std::to_string(kMaxName) +
-         " visible characters of ASCII");
-  } else if (!handler) {
-    Fail(shown + " has an empty handler");
-  } else if (IsFixed(capitals)) {
-    Fail(shown + " is answered by the library itself, and takes no handler");
-  } else if (!commands_
-                  .emplace(std::move(capitals),
-                           Command{arity, std::move(handler)})
-                  .second) {
-    Fail(shown + " has a handler already");
+  const std::string why = WhyNot(capitals, legal, handler);
+  if (!why.empty()) {
+    Fail("the Redis command \"" + OneLine(name) + "\" " + why);
+    return *this;
   }
+  rpc::CallCells* const counters = rpc::RedisCommandCounters::Of(capitals);
+  commands_.emplace(std::move(capitals),
+                    Command{arity, std::move(handler), counters});
   return *this;
+}
+
+// Why a command can't have that handler; empty: it can.
+std::string RedisService::WhyNot(const std::string& capitals, bool legal,
+                                 const Handler& handler) const {
+  if (!legal) {
+    return "needs a name of 1 to " + std::to_string(kMaxName) +
+           " visible characters of ASCII";
+  }
+  if (!handler) return "has an empty handler";
+  if (IsFixed(capitals)) return "is answered by the library itself";
+  return commands_.contains(capitals) ? "has a handler already" : "";
 }
 
 bool RedisService::IsFixed(std::string_view name) {
@@ -55,7 +62,10 @@ bool RedisService::IsFixed(std::string_view name) {
 }
 
 RedisService& RedisService::HandleOthers(Handler handler) {
-  others_ = std::move(handler);
+  if (!handler) Fail("HandleOthers() with an empty function");
+  others_ = {.arity = 0,
+             .handler = std::move(handler),
+             .counters = rpc::RedisCommandCounters::Of("(other)")};
   return *this;
 }
 
