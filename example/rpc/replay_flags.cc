@@ -52,9 +52,9 @@ using flare::Status;
 using MadeSource =
     flare::Expected<std::unique_ptr<MethodSource>, flare::Status>;
 
-Status Bad(std::string text) { return {EINVAL, std::move(text)}; }
+Status BadReplay(std::string text) { return {EINVAL, std::move(text)}; }
 
-bool IsGiven(const char* flag) {
+bool IsGivenFlag(const char* flag) {
   return !google::GetCommandLineFlagInfoOrDie(flag).is_default;
 }
 
@@ -68,23 +68,23 @@ std::vector<std::string> SplitList(const std::string& list) {
 
 Status CheckReplayFlags(const LoadOptions& target) {
   if (!(FLAGS_replay_speed >= 0) || std::isinf(FLAGS_replay_speed)) {
-    return Bad("--replay_speed must be a number that is not negative.");
+    return BadReplay("--replay_speed must be a number that is not negative.");
   }
   if (FLAGS_replay_times < 0) {
-    return Bad("--replay_times must not be negative.");
+    return BadReplay("--replay_times must not be negative.");
   }
-  if (target.qps > 0 && IsGiven("replay_speed")) {
-    return Bad("--qps and --replay_speed exclude each other.");
+  if (target.qps > 0 && IsGivenFlag("replay_speed")) {
+    return BadReplay("--qps and --replay_speed exclude each other.");
   }
-  if (target.requests != 0 && IsGiven("replay_times")) {
-    return Bad("--requests and --replay_times exclude each other.");
+  if (target.requests != 0 && IsGivenFlag("replay_times")) {
+    return BadReplay("--requests and --replay_times exclude each other.");
   }
   // One request can't be several calls.
   for (const char* flag :
        {"attachment_size", "compression_algorithm", "body", "body_size",
         "relay_stub", "gdt_stub", "tail_ratio", "verify", "method", "data"}) {
-    if (IsGiven(flag)) {
-      return Bad("--" + std::string(flag) + " doesn't go with --replay.");
+    if (IsGivenFlag(flag)) {
+      return BadReplay("--" + std::string(flag) + " doesn't go with --replay.");
     }
   }
   return {};
@@ -106,8 +106,9 @@ Status ReadTarget(const std::vector<RecordedCall>& calls,
                             ? nullptr
                             : ProtocolOf(target->server_addr);
   if (protocol == nullptr) {
-    return Bad("--replay needs a protocol with methods, such as flare or " +
-               std::string("http+pb, but not ") + target->server_addr + '.');
+    return BadReplay(
+        "--replay needs a protocol with methods, such as flare or " +
+        std::string("http+pb, but not ") + target->server_addr + '.');
   }
   ReplayOptions options = common;
   options.attachments = protocol->traits().attachments;
@@ -118,7 +119,7 @@ Status ReadTarget(const std::vector<RecordedCall>& calls,
     };
   }
   auto replay = Replay::Make(calls, options);
-  if (!replay) return Bad("--replay: " + replay.error().message() + '.');
+  if (!replay) return BadReplay("--replay: " + replay.error().message() + '.');
   target->timeout = std::chrono::ceil<std::chrono::milliseconds>(
       (*replay)->longest_timeout());
   target->replay = *std::move(replay);
@@ -142,7 +143,7 @@ bool HasPrintFlag() { return FLAGS_print; }
 std::string GivenReplayFlag() {
   for (const char* flag : {"replay_methods", "replay_speed", "replay_times",
                            "replay_compare_replies", "print"}) {
-    if (IsGiven(flag)) return "--" + std::string(flag);
+    if (IsGivenFlag(flag)) return "--" + std::string(flag);
   }
   return "";
 }
@@ -150,23 +151,23 @@ std::string GivenReplayFlag() {
 flare::Expected<std::vector<RecordedCall>, Status> RecordedCallsFromFlags() {
   auto calls = ReadRecordedCalls(SplitList(FLAGS_replay),
                                  SplitList(FLAGS_replay_methods));
-  if (!calls) return Bad("--replay: " + calls.error().message() + '.');
+  if (!calls) return BadReplay("--replay: " + calls.error().message() + '.');
   return calls;
 }
 
 Status ReadReplay(const std::vector<RecordedCall>& calls, bool timeout_is_given,
                   std::vector<LoadOptions>* targets) {
   if (calls.size() < targets->size()) {
-    return Bad("--replay has " + flare::CountOf(calls.size(), "call") +
-               " of the methods asked for, which is too few for " +
-               flare::CountOf(targets->size(), "target") + '.');
+    return BadReplay("--replay has " + flare::CountOf(calls.size(), "call") +
+                     " of the methods asked for, which is too few for " +
+                     flare::CountOf(targets->size(), "target") + '.');
   }
   ReplayOptions options;
   options.compare_replies = FLAGS_replay_compare_replies;
   options.default_timeout = targets->front().timeout;
   if (timeout_is_given) options.timeout = targets->front().timeout;
   auto metadata = MetadataFromFlags();
-  if (!metadata) return Bad(metadata.error().message() + '.');
+  if (!metadata) return BadReplay(metadata.error().message() + '.');
   options.more_metadata = *std::move(metadata);
   for (std::size_t i = 0; i != targets->size(); ++i) {
     LoadOptions& target = (*targets)[i];
@@ -190,9 +191,9 @@ Status ReadReplay(const std::vector<RecordedCall>& calls, bool timeout_is_given,
 
 Status PrintRecordedCalls(const std::vector<RecordedCall>& calls,
                           const std::string& server_addr) {
-  const bool described = !server_addr.empty() || IsGiven("proto") ||
-                         IsGiven("descriptor_set") ||
-                         IsGiven("reflection_addr");
+  const bool described = !server_addr.empty() || IsGivenFlag("proto") ||
+                         IsGivenFlag("descriptor_set") ||
+                         IsGivenFlag("reflection_addr");
   // By the names of services.
   std::map<std::string, std::unique_ptr<MethodSource>> sources;
   for (const RecordedCall& call : calls) {
@@ -202,7 +203,7 @@ Status PrintRecordedCalls(const std::vector<RecordedCall>& calls,
       if (known == nullptr) {
         MadeSource made = SourceFromFlags(
             {server_addr, std::chrono::milliseconds(10'000)}, call.method);
-        if (!made) return Bad(made.error().message() + '.');
+        if (!made) return BadReplay(made.error().message() + '.');
         known = *std::move(made);
       }
       source = known.get();
