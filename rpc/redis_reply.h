@@ -48,11 +48,15 @@ class RedisReply {
   static RedisReply OfInteger(std::int64_t value);
   static RedisReply OfDouble(double value);
   static RedisReply OfBoolean(bool value);
+  // Nil in place of an array, as a BLPOP that has waited in vain gives it. Over
+  // RESP2 it differs from other nils.
+  static RedisReply OfNilArray();
   // `kind`: kArray, kMap or kPush.
   static RedisReply Of(Kind kind, std::vector<RedisReply> elements);
 
   Kind kind() const noexcept { return kind_; }
   bool is_nil() const noexcept { return kind_ == Kind::kNil; }
+  bool is_nil_array() const noexcept { return nil_array_; }
   bool is_error() const noexcept { return kind_ == Kind::kError; }
   // The status "OK".
   bool is_ok() const noexcept {
@@ -99,6 +103,7 @@ class RedisReply {
     double real_;  // For kDouble.
   };
   Kind kind_ = Kind::kNil;
+  bool nil_array_ = false;  // For kNil; == doesn't compare it.
 };
 
 std::ostream& operator<<(std::ostream& out, const RedisReply& reply);

@@ -140,7 +140,7 @@ class RedisService {
   using Authenticator =
       Function<bool(std::string_view user, std::string_view password)>;
   // Calls `run` once, with locks held or the like; or not at all, which answers
-  // EXEC with nil. As a handler.
+  // EXEC with RedisReply::OfNilArray(). As a handler.
   using TransactionGuard = Function<void(const std::function<void()>& run)>;
 
   RedisService() = default;

@@ -37,6 +37,12 @@ RedisReply RedisReply::OfBoolean(bool value) {
   return reply;
 }
 
+RedisReply RedisReply::OfNilArray() {
+  RedisReply reply;
+  reply.nil_array_ = true;
+  return reply;
+}
+
 RedisReply RedisReply::Of(Kind kind, std::vector<RedisReply> elements) {
   RedisReply reply(kind, {});
   reply.elements_ = std::move(elements);

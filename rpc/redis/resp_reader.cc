@@ -164,7 +164,7 @@ void RespReader::EndString() {
 
 void RespReader::BeginAggregate(char type, std::string_view count) {
   const auto given = TryParse<std::int64_t>(count);
-  if (type == '*' && given == -1) return TakeValue(RedisReply());
+  if (type == '*' && given == -1) return TakeValue(RedisReply::OfNilArray());
   if (!given || *given < 0) return FailOf("a bad count of elements", count);
   const auto size = static_cast<std::uint64_t>(*given);
   const bool pairs = type == '%' || type == '|';

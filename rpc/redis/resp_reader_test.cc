@@ -81,6 +81,8 @@ TEST(RespReader, ReadsWhatResp2Has) {
   EXPECT_EQ(ReadOne("$0\r\n\r\n"), RedisReply::OfString(""));
   EXPECT_TRUE(ReadOne("$-1\r\n").is_nil());
   EXPECT_TRUE(ReadOne("*-1\r\n").is_nil());
+  EXPECT_TRUE(ReadOne("*-1\r\n").is_nil_array());
+  EXPECT_FALSE(ReadOne("$-1\r\n").is_nil_array());
   EXPECT_EQ(ReadOne("*0\r\n"), Array({}));
   EXPECT_EQ(ReadOne("*3\r\n:1\r\n$1\r\na\r\n*2\r\n$-1\r\n+x\r\n"),
             Array({RedisReply::OfInteger(1), RedisReply::OfString("a"),

@@ -407,7 +407,8 @@ RedisReply RedisDispatcher::Exec(const flare::RedisRequest& request) const {
       replies.push_back(Call(Find(one.name()), one));
     }
   });
-  return ran ? RedisReply::Of(Kind::kArray, std::move(replies)) : RedisReply();
+  return ran ? RedisReply::Of(Kind::kArray, std::move(replies))
+             : RedisReply::OfNilArray();
 }
 
 }  // namespace flare::rpc

@@ -36,6 +36,7 @@ class RedisReplyWriter {
 void RedisReplyWriter::Write(RedisReply&& reply, std::size_t depth) {
   switch (reply.kind()) {
     case Kind::kNil:
+      if (reply.is_nil_array() && !resp3_) return WriteNumber('*', -1);
       return WriteNil();
     case Kind::kStatus:
       return WriteLine('+', reply.text());

@@ -29,6 +29,7 @@ TEST(RedisReplyWriterTest, WritesEachKindInBothVersions) {
     std::string resp3;
   } cases[] = {
       {RedisReply(), "$-1\r\n", "_\r\n"},
+      {RedisReply::OfNilArray(), "*-1\r\n", "_\r\n"},
       {RedisReply::OfStatus("OK"), "+OK\r\n", "+OK\r\n"},
       {RedisReply::OfError("ERR no"), "-ERR no\r\n", "-ERR no\r\n"},
       {RedisReply::OfInteger(-7), ":-7\r\n", ":-7\r\n"},

@@ -350,7 +350,7 @@ TEST_F(RedisServerTest, RunsTransactionsWithinTheirGuard) {
             "errors.\r\n-ERR EXEC without MULTI\r\n+OK\r\n*0\r\n");
   EXPECT_EQ(count_.load(), 1);
   run_them = false;
-  EXPECT_EQ(Answer("MULTI\nCOUNT\nEXEC\n"), "+OK\r\n+QUEUED\r\n$-1\r\n");
+  EXPECT_EQ(Answer("MULTI\nCOUNT\nEXEC\n"), "+OK\r\n+QUEUED\r\n*-1\r\n");
 }
 
 TEST_F(RedisServerTest, LimitsTransactions) {
