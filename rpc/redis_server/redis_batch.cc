@@ -79,6 +79,18 @@ RedisReply RedisBatch::RunOne(std::size_t n, OwnRequestHost* host) {
   return RedisReply::OfError("ERR The handler has failed.");
 }
 
+// Whether commands that the client has sent behind these count on them: without
+// MULTI the rest of its transaction would run, after SELECT in the wrong
+// database, and a later EXEC would run a part.
+bool RedisBatch::ChangesConnection() {
+  bool changes = link_->peer.queues_;
+  for (std::size_t i = 0; i != commands_.size() && !changes; ++i) {
+    commands_.Get(i, &words_);
+    changes = RedisDispatcher::ChangesConnection(words_[0]);
+  }
+  return changes;
+}
+
 void RedisBatch::Refuse(std::string_view text, OwnRequestHost* /*host*/) {
   BufferBuilder out;
   for (std::size_t i = 0; i != commands_.size(); ++i) {
@@ -88,8 +100,7 @@ void RedisBatch::Refuse(std::string_view text, OwnRequestHost* /*host*/) {
     out.Append("-ERR ", failure_, "\r\n");
     link_->peer.closing_ = true;
   }
-  // A later EXEC would run a part of the transaction.
-  if (link_->peer.queues_) link_->peer.closing_ = true;
+  if (ChangesConnection()) link_->peer.closing_ = true;
   Finish(out.DestructiveGet());
 }
 

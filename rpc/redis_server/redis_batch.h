@@ -59,6 +59,7 @@ class RedisBatch final : public OwnRequest {
  private:
   Buffer RunAll(OwnRequestHost* host);
   RedisReply RunOne(std::size_t n, OwnRequestHost* host);
+  bool ChangesConnection();
   void CountPeer();
   void Finish(Buffer&& last);
 

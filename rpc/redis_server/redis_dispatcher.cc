@@ -125,6 +125,12 @@ const RedisDispatcher::Builtin* RedisDispatcher::FindBuiltin(
   return found != std::end(kBuiltins) && found->name == name ? found : nullptr;
 }
 
+bool RedisDispatcher::ChangesConnection(std::string_view name) {
+  const Builtin* const builtin = FindBuiltin(Capitals(name).view());
+  return builtin != nullptr &&
+         (builtin->fixed || builtin->answer == &RedisDispatcher::Select);
+}
+
 RedisDispatcher::Found RedisDispatcher::Find(std::string_view name) const {
   const Capitals capitals(name);
   const Builtin* const builtin = FindBuiltin(capitals.view());

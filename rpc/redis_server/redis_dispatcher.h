@@ -26,6 +26,10 @@ class RedisDispatcher {
   // Lets exceptions of handlers pass.
   RedisReply Run(const flare::RedisRequest& request) const;
 
+  // Whether the command of that name makes later ones of its connection mean
+  // something else.
+  static bool ChangesConnection(std::string_view name);
+
  private:
   using Answer =
       RedisReply (RedisDispatcher::*)(const flare::RedisRequest&) const;

@@ -452,6 +452,32 @@ TEST_F(RedisServerTest, RefusesCommandsWhileOverloaded) {
   EXPECT_EQ(other.ReadExactly(4), ":1\r\n");
 }
 
+// Commands behind such a one count on it.
+TEST_F(RedisServerTest, ClosesBehindRefusedChangesOfTheConnection) {
+  server_options().max_concurrent_requests = 1;
+  redis().AllowTransactions([](auto& run) { run(); });
+  StartRedis();
+  RawClient client(endpoint());
+  client.Send("WAIT\n");
+  ASSERT_TRUE(Waits(1));
+  RawClient others[] = {RawClient(endpoint()), RawClient(endpoint()),
+                        RawClient(endpoint())};
+  const std::string_view commands[] = {"multi\nCOUNT\n", "COUNT\nSELECT 1\n",
+                                       "COUNT\nhello 3\n"};
+  const std::string refused = "-ERR Server overloaded.\r\n";
+  for (int i = 0; i != 3; ++i) {
+    others[i].Send(commands[i]);
+    EXPECT_EQ(others[i].ReadExactly(2 * refused.size()), refused + refused);
+  }
+  go_.Set();
+  EXPECT_EQ(client.ReadExactly(9), "+WAITED\r\n");
+  for (RawClient& other : others) {
+    other.Send("COUNT\nEXEC\n");
+    EXPECT_EQ(other.ReadAll(), "");
+  }
+  EXPECT_EQ(count_.load(), 0);
+}
+
 TEST_F(RedisServerTest, ARefusedTransactionIsNotRunInPart) {
   server_options().max_concurrent_requests = 1;
   redis().AllowTransactions([](auto& run) { run(); });
