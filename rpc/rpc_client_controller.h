@@ -221,7 +221,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   bool GetOneWay() const { return bytes_ != nullptr && bytes_->one_way; }
 
   // Leaves the response message, which may be null, alone and hands out its
-  // bytes, as they came (maybe compressed), in GetResponseRawBytes().
+  // bytes, decompressed, in GetResponseRawBytes().
   void SetAcceptResponseRawBytes(bool raw) { accept_raw_response_ = raw; }
   bool GetAcceptResponseRawBytes() const { return accept_raw_response_; }
 

@@ -899,11 +899,13 @@ flare::Status ClientCall::ReadAttachment() {
 // If it can't be read the response is empty.
 flare::Status ClientCall::ReadBody() {
   InboundResponse& reply = *inbound_;
-  if (controller_->accept_raw_response_) {
-    controller_->ForBytes().response_raw_bytes = std::move(reply.body);
-    return {};
-  }
   flare::Status status = DecompressPart(reply.compression, &reply.body);
+  if (controller_->accept_raw_response_) {
+    if (status.ok()) {
+      controller_->ForBytes().response_raw_bytes = std::move(reply.body);
+    }
+    return status;
+  }
   if (status.ok()) {
     status = ParsePayload(format_, reply.body, response_);
     if (!status.ok()) oversized_ = false;

@@ -299,13 +299,35 @@ TEST_F(ClientMessagesTest, RawBytesBothWays) {
   const auto request = peer->ReadRequest();
   EXPECT_EQ(request->body, "any bytes");
   OutboundResponse response;
-  response.compression = CompressionAlgorithm::kSnappy;
   response.body = CreateBufferSlow("\xff\xff as they are");
   peer->Send(peer->Encode(request->id, std::move(response)));
   EXPECT_EQ(call.Await(), STATUS_SUCCESS);
   EXPECT_EQ(FlattenSlow(call.controller.GetResponseRawBytes()),
             "\xff\xff as they are");
   EXPECT_EQ(call.response.ByteSizeLong(), 0);
+}
+
+// A caller couldn't know by which algorithm they are compressed.
+TEST_F(ClientMessagesTest, RawBytesAreDecompressed) {
+  RawServer server;
+  RpcChannel channel(server.uri());
+  auto peer = Connect(&channel, &server);
+  for (const bool malformed : {false, true}) {
+    TestedCall call;
+    call.controller.SetAcceptResponseRawBytes(true);
+    call.Start(&channel);
+    OutboundResponse response;
+    response.compression = CompressionAlgorithm::kSnappy;
+    response.body = CreateBufferSlow("\xff\xff");
+    if (!malformed) {
+      response.body = *Compress(CompressionAlgorithm::kSnappy,
+                                CreateBufferSlow("any bytes"));
+    }
+    peer->Send(peer->Encode(peer->ReadRequest()->id, std::move(response)));
+    EXPECT_EQ(call.Await(), malformed ? STATUS_MALFORMED_DATA : STATUS_SUCCESS);
+    EXPECT_EQ(FlattenSlow(call.controller.GetResponseRawBytes()),
+              malformed ? "" : "any bytes");
+  }
 }
 
 TEST_F(ClientMessagesTest, RawBytesNeedNoMessages) {
