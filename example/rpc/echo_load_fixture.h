@@ -50,7 +50,7 @@ class EchoLoadTest : public LoadTest {
   LoadOptions StartServer(EchoService::Change change = nullptr,
                           EchoService::Look look = nullptr) {
     server_ = std::make_unique<flare::Server>();
-    server_->AddProtocol("flare");
+    server_->AddProtocols({"flare", "grpc", "http+proto3-json"});
     server_->AddService(
         std::make_unique<EchoService>(std::move(change), std::move(look)));
     server_->ListenOn(flare::EndpointFromIpv4("127.0.0.1", 0));

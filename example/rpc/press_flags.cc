@@ -318,9 +318,9 @@ Status ReadRecordings(PressOptions* options) {
     const std::string given = GivenReplayFlag();
     return given.empty() ? Status() : Bad(given + " goes with --replay only.");
   }
-  const auto calls = RecordedCallsFromFlags();
+  auto calls = RecordedCallsFromFlags();
   if (!calls) return calls.error();
-  return ReadReplay(*calls, IsGiven("timeout"), &options->targets);
+  return ReadReplay(*std::move(calls), IsGiven("timeout"), &options->targets);
 }
 
 // `timeout`: the longest of a call.

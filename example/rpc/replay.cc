@@ -58,8 +58,9 @@ std::string ServiceOf(const RecordedCall& call) {
 
 class Replay::Maker {
  public:
-  Maker(const std::vector<RecordedCall>& calls, const ReplayOptions& options)
-      : calls_(calls), options_(options) {}
+  // Moves the bytes out of `calls`.
+  Maker(std::vector<RecordedCall>* calls, const ReplayOptions& options)
+      : calls_(*calls), options_(options) {}
 
   Status Make(Replay* replay) {
     if (calls_.empty()) {
@@ -68,13 +69,13 @@ class Replay::Maker {
     if (options_.describe == nullptr) {
       if (Status named = NameServices(replay); !named.ok()) return named;
     }
-    for (const RecordedCall& call : calls_) {
+    for (RecordedCall& call : calls_) {
       Item item;
       Status made = options_.describe == nullptr
                         ? FindByName(*replay, call, &item)
                         : Describe(replay, call, &item);
       if (!made.ok()) return made;
-      FillIn(call, &item);
+      FillIn(&call, &item);
       replay->longest_timeout_ =
           std::max(replay->longest_timeout_, item.timeout);
       replay->items_.push_back(std::move(item));
@@ -126,25 +127,25 @@ class Replay::Maker {
                    "its request is no " + (*method)->input_type()->full_name());
   }
 
-  void FillIn(const RecordedCall& call, Item* item) {
-    item->request = flare::CreateBufferSlow(call.request);
+  void FillIn(RecordedCall* call, Item* item) {
+    item->request = flare::MakeForeignBuffer(std::move(call->request));
     if (options_.attachments) {
-      item->attachment = flare::CreateBufferSlow(call.attachment);
-    } else if (!call.attachment.empty()) {
+      item->attachment = flare::MakeForeignBuffer(std::move(call->attachment));
+    } else if (!call->attachment.empty()) {
       ++attachments_left_out_;
     }
-    AddMetadata(call, &item->metadata);
+    AddMetadata(*call, &item->metadata);
     if (options_.timeout) {
       item->timeout = *options_.timeout;
-    } else if (call.timeout_ns > 0) {
-      item->timeout = std::chrono::nanoseconds(call.timeout_ns);
+    } else if (call->timeout_ns > 0) {
+      item->timeout = std::chrono::nanoseconds(call->timeout_ns);
     } else {
       item->timeout = options_.default_timeout;
     }
-    item->status = call.status;
-    if (options_.compare_replies && call.reply) {
-      item->reply = call.reply->message;
-    }
+    item->status = call->status;
+    if (!options_.compare_replies || !call->reply) return;
+    item->reply = std::move(call->reply);
+    if (!options_.attachments) item->reply->attachment.clear();
   }
 
   void AddMetadata(const RecordedCall& call, flare::Metadata* metadata) {
@@ -182,7 +183,7 @@ class Replay::Maker {
     }
   }
 
-  const std::vector<RecordedCall>& calls_;
+  std::vector<RecordedCall>& calls_;
   const ReplayOptions& options_;
   std::size_t attachments_left_out_ = 0;
   std::size_t entries_left_out_ = 0;
@@ -190,29 +191,32 @@ class Replay::Maker {
 };
 
 flare::Expected<std::shared_ptr<const Replay>, Status> Replay::Make(
-    const std::vector<RecordedCall>& calls, const ReplayOptions& options) {
+    std::vector<RecordedCall> calls, const ReplayOptions& options) {
   std::shared_ptr<Replay> replay(new Replay());
-  if (Status made = Maker(calls, options).Make(replay.get()); !made.ok()) {
+  if (Status made = Maker(&calls, options).Make(replay.get()); !made.ok()) {
     return made;
   }
   return std::shared_ptr<const Replay>(std::move(replay));
 }
 
-RecordedPace PaceOf(const std::vector<RecordedCall>& calls, double speed) {
-  RecordedPace pace;
-  for (const RecordedCall& call : calls) {
-    const auto ns = static_cast<double>(call.received_unix_ns -
+std::vector<RecordedPace> PacesOf(const std::vector<RecordedCall>& calls,
+                                  double speed, std::size_t targets) {
+  std::vector<RecordedPace> paces(targets);
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i != calls.size(); ++i) {
+    const auto ns = static_cast<double>(calls[i].received_unix_ns -
                                         calls.front().received_unix_ns);
     // A recording of a century would be damaged.
-    pace.offsets_ns.push_back(
-        static_cast<std::int64_t>(std::min(ns / speed, 4e18)));
+    last = static_cast<std::int64_t>(std::min(ns / speed, 4e18));
+    paces[i % targets].offsets_ns.push_back(last);
   }
   // The first of the next pass follows the last one as these did on average.
-  const auto gaps = static_cast<std::int64_t>(pace.offsets_ns.size()) - 1;
-  const std::int64_t last = pace.offsets_ns.back();
-  pace.period_ns =
-      last + std::max<std::int64_t>(gaps == 0 ? 1'000'000'000 : last / gaps, 1);
-  return pace;
+  const auto gaps = static_cast<std::int64_t>(calls.size()) - 1;
+  const std::int64_t gap = gaps == 0 ? 1'000'000'000 : last / gaps;
+  for (RecordedPace& pace : paces) {
+    pace.period_ns = last + std::max<std::int64_t>(gap, 1);
+  }
+  return paces;
 }
 
 flare::Histogram LatenciesOf(const std::vector<RecordedCall>& calls) {

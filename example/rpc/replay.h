@@ -32,13 +32,13 @@ struct ReplayOptions {
   // nothing need be known but names.
   std::function<flare::Expected<std::unique_ptr<MethodSource>, flare::Status>(
       const std::string& method)>
-      describe;
+      describe = nullptr;
   bool attachments = true;  // Whether the protocol carries them, ...
   bool metadata = true;     // ... and that.
   // In place of recorded entries of the same names.
-  flare::Metadata more_metadata;
+  flare::Metadata more_metadata = {};
   // Nothing: recorded ones, or the default where there is none.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
   std::chrono::milliseconds default_timeout{1000};
   bool compare_replies = false;  // Those that were recorded.
 };
@@ -54,7 +54,7 @@ class Replay {
     flare::Metadata metadata;
     std::chrono::nanoseconds timeout{0};
     int status = 0;
-    std::optional<std::string> reply;  // To be compared.
+    std::optional<flare::RecordedCall::Reply> reply;  // To be compared.
   };
 
   // `calls`, in order. Fails with a text if there are none, or one can't be
@@ -62,8 +62,7 @@ class Replay {
   // doesn't carry and headers of traces are left out; the log says how many.
   // May ask a server, which blocks the fiber.
   static flare::Expected<std::shared_ptr<const Replay>, flare::Status> Make(
-      const std::vector<flare::RecordedCall>& calls,
-      const ReplayOptions& options);
+      std::vector<flare::RecordedCall> calls, const ReplayOptions& options);
 
   std::size_t size() const { return items_.size(); }
   // Call `number` of those that are made again and again.
@@ -86,9 +85,11 @@ class Replay {
   std::chrono::nanoseconds longest_timeout_{0};
 };
 
-// The times of calls, in order, faster by `speed`.
-RecordedPace PaceOf(const std::vector<flare::RecordedCall>& calls,
-                    double speed);
+// The times of calls, in order, faster by `speed`, for so many targets, each of
+// which takes its turn. All count from the first call. There are at least as
+// many calls as targets.
+std::vector<RecordedPace> PacesOf(const std::vector<flare::RecordedCall>& calls,
+                                  double speed, std::size_t targets);
 
 // The latencies of those that succeeded.
 flare::Histogram LatenciesOf(const std::vector<flare::RecordedCall>& calls);

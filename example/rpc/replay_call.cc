@@ -55,11 +55,13 @@ class ReplayCall final : public Call {
 
   bool SameReply() const {
     if (!item_->reply || status() != 0) return true;
-    if (item_->source != nullptr) {
-      return reply_->SerializePartialAsString() == *item_->reply;
-    }
-    return flare::FlattenSlow(controller_.GetResponseRawBytes()) ==
-           *item_->reply;
+    const std::string message =
+        item_->source != nullptr
+            ? reply_->SerializePartialAsString()
+            : flare::FlattenSlow(controller_.GetResponseRawBytes());
+    return message == item_->reply->message &&
+           flare::FlattenSlow(controller_.GetResponseAttachment()) ==
+               item_->reply->attachment;
   }
 
   const Replay& replay_;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -90,18 +91,8 @@ Status CheckReplayFlags(const LoadOptions& target) {
   return {};
 }
 
-// Every `count`th of the calls, from `first` on.
-std::vector<RecordedCall> PartOf(const std::vector<RecordedCall>& calls,
-                                 std::size_t first, std::size_t count) {
-  std::vector<RecordedCall> part;
-  for (std::size_t i = first; i < calls.size(); i += count) {
-    part.push_back(calls[i]);
-  }
-  return part;
-}
-
-Status ReadTarget(const std::vector<RecordedCall>& calls,
-                  const ReplayOptions& common, LoadOptions* target) {
+Status ReadTarget(std::vector<RecordedCall> calls, const ReplayOptions& common,
+                  LoadOptions* target) {
   const auto protocol = IsPlainHttp(target->server_addr)
                             ? nullptr
                             : ProtocolOf(target->server_addr);
@@ -118,7 +109,7 @@ Status ReadTarget(const std::vector<RecordedCall>& calls,
       return SourceFromFlags({target->server_addr, target->timeout}, method);
     };
   }
-  auto replay = Replay::Make(calls, options);
+  auto replay = Replay::Make(std::move(calls), options);
   if (!replay) return BadReplay("--replay: " + replay.error().message() + '.');
   target->timeout = std::chrono::ceil<std::chrono::milliseconds>(
       (*replay)->longest_timeout());
@@ -126,13 +117,15 @@ Status ReadTarget(const std::vector<RecordedCall>& calls,
   return {};
 }
 
-void ShowCalls(const std::vector<RecordedCall>& calls) {
+std::string LineAbout(const std::vector<RecordedCall>& calls) {
   const double seconds = flare::ToSeconds(calls.back().received_unix_ns -
                                           calls.front().received_unix_ns);
-  LOG(INFO) << "Replaying " << flare::CountOf(calls.size(), "call")
-            << " that came in " << FormatFixed(seconds, 3) << " s, a share of "
-            << calls.front().fraction
-            << " of all. Recorded latency: " << LatencyLine(LatenciesOf(calls));
+  std::ostringstream line;
+  line << "Replaying " << flare::CountOf(calls.size(), "call")
+       << " that came in " << FormatFixed(seconds, 3) << " s, a share of "
+       << calls.front().fraction
+       << " of all. Recorded latency: " << LatencyLine(LatenciesOf(calls));
+  return line.str();
 }
 
 }  // namespace
@@ -155,37 +148,47 @@ flare::Expected<std::vector<RecordedCall>, Status> RecordedCallsFromFlags() {
   return calls;
 }
 
-Status ReadReplay(const std::vector<RecordedCall>& calls, bool timeout_is_given,
+Status ReadReplay(std::vector<RecordedCall> calls, bool timeout_is_given,
                   std::vector<LoadOptions>* targets) {
-  if (calls.size() < targets->size()) {
+  const std::size_t count = targets->size();
+  if (calls.size() < count) {
     return BadReplay("--replay has " + flare::CountOf(calls.size(), "call") +
                      " of the methods asked for, which is too few for " +
-                     flare::CountOf(targets->size(), "target") + '.');
+                     flare::CountOf(count, "target") + '.');
   }
+  const LoadOptions& first = targets->front();
+  if (Status good = CheckReplayFlags(first); !good.ok()) return good;
   ReplayOptions options;
   options.compare_replies = FLAGS_replay_compare_replies;
-  options.default_timeout = targets->front().timeout;
-  if (timeout_is_given) options.timeout = targets->front().timeout;
+  options.default_timeout = first.timeout;
+  if (timeout_is_given) options.timeout = first.timeout;
   auto metadata = MetadataFromFlags();
   if (!metadata) return BadReplay(metadata.error().message() + '.');
   options.more_metadata = *std::move(metadata);
-  for (std::size_t i = 0; i != targets->size(); ++i) {
+  const std::string line = LineAbout(calls);
+  std::vector<RecordedPace> paces;
+  if (first.qps == 0 && FLAGS_replay_speed > 0) {
+    paces = PacesOf(calls, FLAGS_replay_speed, count);
+  }
+  std::vector<std::vector<RecordedCall>> parts(count);
+  for (std::size_t i = 0; i != calls.size(); ++i) {
+    parts[i % count].push_back(std::move(calls[i]));
+  }
+  for (std::size_t i = 0; i != count; ++i) {
     LoadOptions& target = (*targets)[i];
-    if (Status good = CheckReplayFlags(target); !good.ok()) return good;
-    const auto part = PartOf(calls, i, targets->size());
-    if (Status read = ReadTarget(part, options, &target); !read.ok()) {
+    if (Status read = ReadTarget(std::move(parts[i]), options, &target);
+        !read.ok()) {
       return read;
     }
     if (target.requests == 0) {
-      target.requests =
-          part.size() * static_cast<std::uint64_t>(FLAGS_replay_times);
+      target.requests = target.replay->size() *
+                        static_cast<std::uint64_t>(FLAGS_replay_times);
     }
-    if (target.qps == 0 && FLAGS_replay_speed > 0) {
-      target.pace = std::make_shared<const RecordedPace>(
-          PaceOf(part, FLAGS_replay_speed));
+    if (!paces.empty()) {
+      target.pace = std::make_shared<const RecordedPace>(std::move(paces[i]));
     }
   }
-  ShowCalls(calls);
+  LOG(INFO) << line;
   return {};
 }
 

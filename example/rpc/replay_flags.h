@@ -29,11 +29,11 @@ RecordedCallsFromFlags();
 // number. `requests` and `qps` are those of all targets; without --timeout
 // calls have their recorded ones. May ask the first target for descriptions,
 // which blocks the fiber.
-flare::Status ReadReplay(const std::vector<flare::RecordedCall>& calls,
+flare::Status ReadReplay(std::vector<flare::RecordedCall> calls,
                          bool timeout_is_given,
                          std::vector<LoadOptions>* targets);
 
-// Writes a line of JSON for each call to stdout. Requests are JSON where
+// Writes a line of JSON for each call to stdout. Messages are JSON where
 // --proto, --descriptor_set, --reflection_addr or `server_addr`, if it isn't
 // empty, tell how, and hexadecimal elsewhere.
 flare::Status PrintRecordedCalls(const std::vector<flare::RecordedCall>& calls,

@@ -131,14 +131,27 @@ TEST(Replay, SendsMetadataExceptOfTraces) {
 TEST(Replay, KeepsTheTimesOfCalls) {
   const std::vector<RecordedCall> calls = {CallAt(1000), CallAt(1040),
                                            CallAt(1100)};
-  const RecordedPace once = PaceOf(calls, 1);
-  EXPECT_EQ(once.offsets_ns, (std::vector<std::int64_t>{0, 40, 100}));
-  EXPECT_EQ(once.period_ns, 150);
-  EXPECT_EQ(PaceOf(calls, 2).offsets_ns,
+  const auto once = PacesOf(calls, 1, 1);
+  ASSERT_EQ(once.size(), 1u);
+  EXPECT_EQ(once[0].offsets_ns, (std::vector<std::int64_t>{0, 40, 100}));
+  EXPECT_EQ(once[0].period_ns, 150);
+  EXPECT_EQ(PacesOf(calls, 2, 1)[0].offsets_ns,
             (std::vector<std::int64_t>{0, 20, 50}));
   // One call, or several at the same time, have no rate.
-  EXPECT_EQ(PaceOf({CallAt(5)}, 1).period_ns, 1'000'000'000);
-  EXPECT_EQ(PaceOf({CallAt(5), CallAt(5)}, 1).period_ns, 1);
+  EXPECT_EQ(PacesOf({CallAt(5)}, 1, 1)[0].period_ns, 1'000'000'000);
+  EXPECT_EQ(PacesOf({CallAt(5), CallAt(5)}, 1, 1)[0].period_ns, 1);
+}
+
+// Whichever target a call goes to, and in later passes, too.
+TEST(Replay, KeepsTheTimesOfCallsToSeveralTargets) {
+  const std::vector<RecordedCall> calls = {CallAt(1000), CallAt(1040),
+                                           CallAt(1100)};
+  const auto paces = PacesOf(calls, 1, 2);
+  ASSERT_EQ(paces.size(), 2u);
+  EXPECT_EQ(paces[0].offsets_ns, (std::vector<std::int64_t>{0, 100}));
+  EXPECT_EQ(paces[1].offsets_ns, (std::vector<std::int64_t>{40}));
+  EXPECT_EQ(paces[0].period_ns, 150);
+  EXPECT_EQ(paces[1].period_ns, 150);
 }
 
 class RecordedCallsTest : public ::testing::Test {

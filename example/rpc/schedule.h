@@ -23,7 +23,7 @@ namespace example {
 
 // Times of recorded calls, again and again.
 struct RecordedPace {
-  std::vector<std::int64_t> offsets_ns;  // Ascending, from 0; not empty.
+  std::vector<std::int64_t> offsets_ns;  // Ascending, from 0 on; not empty.
   std::int64_t period_ns = 0;            // Greater than the last of these.
 };
 
