@@ -2,6 +2,7 @@
 
 #include <gflags/gflags.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -128,6 +129,21 @@ std::string LineAbout(const std::vector<RecordedCall>& calls) {
   return line.str();
 }
 
+// Null: nobody describes the service, which the log says.
+MadeSource SourceForPrinting(const DescribingServer& server,
+                             const std::string& service) {
+  MadeSource made = SourceFromFlags(server, service);
+  if (made) return made;
+  const auto services = ServicesFromFlags(server);
+  if (!services || std::ranges::find(*services, service) != services->end()) {
+    return BadReplay(made.error().message() + '.');
+  }
+  LOG(WARNING) << "Calls of " << flare::OneLine(service)
+               << " are printed in hexadecimal: " << made.error().message()
+               << '.';
+  return std::unique_ptr<MethodSource>();
+}
+
 }  // namespace
 
 bool HasReplayFlag() { return !FLAGS_replay.empty(); }
@@ -197,21 +213,18 @@ Status PrintRecordedCalls(const std::vector<RecordedCall>& calls,
   const bool described = !server_addr.empty() || IsGivenFlag("proto") ||
                          IsGivenFlag("descriptor_set") ||
                          IsGivenFlag("reflection_addr");
-  // By the names of services.
+  // By the names of services; null: nobody describes it.
   std::map<std::string, std::unique_ptr<MethodSource>> sources;
   for (const RecordedCall& call : calls) {
-    const MethodSource* source = nullptr;
-    if (described) {
-      auto& known = sources[call.method.substr(0, call.method.rfind('.'))];
-      if (known == nullptr) {
-        MadeSource made = SourceFromFlags(
-            {server_addr, std::chrono::milliseconds(10'000)}, call.method);
-        if (!made) return BadReplay(made.error().message() + '.');
-        known = *std::move(made);
-      }
-      source = known.get();
+    const std::string service = call.method.substr(0, call.method.rfind('.'));
+    const auto [known, added] = sources.try_emplace(service);
+    if (added && described) {
+      MadeSource made = SourceForPrinting(
+          {server_addr, std::chrono::milliseconds(10'000)}, service);
+      if (!made) return made.error();
+      known->second = *std::move(made);
     }
-    const std::string line = RecordingJson(call, source) + '\n';
+    const std::string line = RecordingJson(call, known->second.get()) + '\n';
     if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size()) {
       return flare::StatusFromErrno(errno, "can't write to stdout");
     }

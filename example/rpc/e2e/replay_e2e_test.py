@@ -4,9 +4,11 @@
 import glob
 import json
 import os
+import struct
 import subprocess
 
 import harness
+import wire
 
 ECHO = "example.protobuf_echo.EchoService.Echo"
 BINARY = ("flare", "http+pb", "baidu-std", "trpc", "bolt", "grpc")
@@ -46,17 +48,30 @@ class ReplayTest(harness.TestCase):
     self.assertEqual(got, status, log)
     return log, figures
 
+  def write_recording(self, *calls):
+    """Writes short calls of (method, request) as docs/record_replay.md says."""
+    path = self.path("written.calls")
+    with open(path, "wb") as f:
+      f.write(b"flarecal" + struct.pack("<II", 1, 0))
+      for method, request in calls:
+        call = (bytes([2 << 3 | 2, len(method)]) + method.encode() +
+                bytes([3 << 3 | 2, len(request)]) + request)
+        size = struct.pack("<I", len(call))
+        f.write(size + struct.pack("<I", wire.crc32c(size + call)) + call)
+    return path
+
   def other_server(self, *flags):
     return self.start_server("--flare_concurrency_hint=1", *flags)
 
-
   def print_calls(self, folder, *flags):
+    """Returns the calls, and the log in self.print_log."""
     ended = subprocess.run(
         [harness.find_binary("press"), f"--replay={folder}", "--print",
          "--flare_concurrency_hint=1", *flags],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
         timeout=2 * harness.PATIENCE_S)
     self.assertEqual(ended.returncode, 0, ended.stderr)
+    self.print_log = ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
@@ -176,6 +191,22 @@ class Prints(ReplayTest):
       self.assertEqual(call["request"], {"body": "hello"})
     self.assertEqual(self.print_calls(folder, "--replay_methods=shop."), [])
 
+  def test_requests_are_hexadecimal_where_nobody_describes_them(self):
+    echo = (ECHO, b"\x0a\x05hello")
+    other = ("shop.Catalog.Get", b"\xff")
+    recording = self.write_recording(echo, other, echo, other)
+    address = f"--server_addr=flare://127.0.0.1:{self.other_server().port}"
+    calls = self.print_calls(recording, address)
+    self.assertEqual([call["method"] for call in calls],
+                     [ECHO, other[0]] * 2)
+    for call in calls[::2]:
+      self.assertEqual(call["request"], {"body": "hello"})
+    for call in calls[1::2]:
+      self.assertEqual(call["request_hex"], "ff")
+    self.assertEqual(
+        self.print_log.count("Calls of shop.Catalog are printed in hex"), 1,
+        self.print_log)
+
   def test_reflection_isnt_recorded(self):
     folder = self.record(1, press=(f"--method={ECHO}", "--data={}",
                                    "--timeout=20000"))
@@ -211,6 +242,7 @@ class Mistakes(ReplayTest):
     self.refused("is no recording of calls", address,
                  f"--replay={harness.PROTO_FILE}")
     self.refused("--print goes with --replay", "--print")
+    self.refused("fused", "--print", replay, address)  # Refused connection.
     self.refused("give --reflection_addr", replay,
                  "--server_addr=http+proto3-json://127.0.0.1:1")
 

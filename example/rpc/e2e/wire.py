@@ -65,6 +65,15 @@ def messages():
           importlib.import_module("wire_meta_pb2"))
 
 
+def crc32c(data):
+  crc = 0xFFFFFFFF
+  for byte in data:
+    crc ^= byte
+    for _ in range(8):
+      crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+  return crc ^ 0xFFFFFFFF
+
+
 def frame(meta, body=b"", attachment=b""):
   packed = meta if isinstance(meta, bytes) else meta.SerializeToString()
   header = HEADER.pack(MAGIC, len(packed), len(body), len(attachment))
