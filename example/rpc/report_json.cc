@@ -133,6 +133,8 @@ std::string SummaryJson(const Summary& summary) {
   if (summary.replayed) {
     object.Add("changed_statuses", ChangedStatusesJson(summary.calls));
     object.Add("changed_replies", summary.calls.changed_replies);
+    object.Add("warmup_changed_statuses", ChangedStatusesJson(summary.warm_up));
+    object.Add("warmup_changed_replies", summary.warm_up.changed_replies);
   }
   std::vector<std::string> arguments;
   for (const std::string& argument : summary.command_line) {

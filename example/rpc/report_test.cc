@@ -133,8 +133,15 @@ TEST(Summary, RecordedCallsMayFailAsRecorded) {
   summary.calls.changed_statuses.clear();
   summary.calls.changed_replies = 0;
 
+  // The JSON alone says why the run is not well.
   summary.warm_up.changed_statuses[{0, 3}] = 1;
+  summary.warm_up.changed_replies = 2;
   EXPECT_FALSE(summary.AllWell());
+  const std::string warm_up = SummaryJson(summary);
+  EXPECT_NE(warm_up.find("\"warmup_changed_statuses\": {\"0\": {\"3\": 1}}"),
+            std::string::npos)
+      << warm_up;
+  EXPECT_NE(warm_up.find("\"warmup_changed_replies\": 2"), std::string::npos);
   EXPECT_NE(SummaryLines(summary).back().find("during warm-up"),
             std::string::npos);
 }
