@@ -136,8 +136,11 @@ class RpcServerController final : public google::protobuf::RpcController {
     has_raw_bytes_ = true;
     has_bytes_ = true;
   }
-  // Empty if there are none.
+  // Empty if there are none. Behind WriteResponseImmediately() interceptors
+  // still find them, as they do the attachment.
   const Buffer& GetResponseRawBytes() const { return raw_bytes_; }
+  // Whether raw bytes, maybe none, are sent in place of the message.
+  bool HasResponseRawBytes() const { return has_raw_bytes_; }
   // The message is sent after all.
   void ClearResponseRawBytes() {
     raw_bytes_.Clear();

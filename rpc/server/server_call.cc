@@ -667,7 +667,7 @@ void ServerCall::Respond(bool last) {
   } catch (const std::bad_alloc&) {  // It is made out of turn.
   }
   OutboundResponse response;
-  if (flare::Status status = TryToFill(&response); !status.ok()) {
+  if (flare::Status status = TryToFill(last, &response); !status.ok()) {
     NoteFailure(status);
     response = OutboundResponse();
   }
@@ -709,17 +709,22 @@ template <class Send>
 // service, which doesn't expect exceptions of it. The method has run, so not as
 // a call that is refused, which may be made again.
 [[gnu::always_inline]] inline flare::Status ServerCall::TryToFill(
-    OutboundResponse* response) {
+    bool last, OutboundResponse* response) {
   try {
-    return FillResponse(response);
+    return FillResponse(last, response);
   } catch (const std::bad_alloc&) {
     return NoMemoryForReply();
   }
 }
 
-flare::Status ServerCall::FillResponse(OutboundResponse* response) {
+flare::Status ServerCall::FillResponse(bool last, OutboundResponse* response) {
+  // Interceptors look at an early response, too, when the method has returned.
+  const bool keep = !last && admission_.method()->interceptors != nullptr;
+  const auto take = [keep](Buffer& bytes) {
+    return keep ? Buffer(bytes) : std::move(bytes);
+  };
   if (controller_.has_bytes_ && controller_.has_raw_bytes_) {
-    response->body = std::move(controller_.raw_bytes_);
+    response->body = take(controller_.raw_bytes_);
   } else {
     flare::Status status =
         SerializePayload(format_, *messages_.response(), &response->body);
@@ -730,7 +735,7 @@ flare::Status ServerCall::FillResponse(OutboundResponse* response) {
     }
   }
   if (controller_.has_bytes_) {
-    response->attachment = std::move(controller_.response_attachment_);
+    response->attachment = take(controller_.response_attachment_);
     if (auto* const metadata = controller_.metadata_.get()) {
       AddMetadata(*protocol_, ticket(), controller_.Failed(),
                   &metadata->response, &metadata->trailing, response);

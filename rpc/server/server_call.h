@@ -168,8 +168,8 @@ class ServerCall final : public fiber::Task,
   [[gnu::cold, gnu::noinline]] void NoteFailure(const flare::Status& why);
   template <class Send>
   void SendOrClose(Send&& send);
-  flare::Status TryToFill(OutboundResponse* response);
-  flare::Status FillResponse(OutboundResponse* response);
+  flare::Status TryToFill(bool last, OutboundResponse* response);
+  flare::Status FillResponse(bool last, OutboundResponse* response);
   [[gnu::noinline]] flare::Status CompressResponse(OutboundResponse* response);
   [[gnu::noinline]] void FinishStream();
   bool TryToWrite();

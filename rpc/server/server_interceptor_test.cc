@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/buffer.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/this_fiber.h"
@@ -181,6 +182,27 @@ TEST_F(ServerInterceptorTest, WaitForAsynchronousMethods) {
     ASSERT_EQ(client.ReadReply()->As<TestResponse>().body(), "later, seen");
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ServerInterceptorTest, SeeTheBytesOfEarlyReplies) {
+  server().AddInterceptor(Make([this](InterceptedCall& call, ServerNext& next) {
+    next.Run();
+    EXPECT_TRUE(call.controller().HasResponseRawBytes());
+    Note(FlattenSlow(call.controller().GetResponseRawBytes()));
+    Note(FlattenSlow(call.controller().GetResponseAttachment()));
+  }));
+  service().on_call = [](TestCall call) {
+    call.controller->SetResponseRawBytes(CreateBufferSlow("raw"));
+    call.controller->SetResponseAttachment(CreateBufferSlow("attached"));
+    call.controller->WriteResponseImmediately();
+    call.done->Run();
+  };
+  StartServer();
+  const RawClient::Reply reply = Call("");
+  EXPECT_EQ(reply.body, "raw");
+  EXPECT_EQ(reply.attachment, "attached");
+  StopServer();
+  EXPECT_THAT(TakeNotes(), ElementsAre("raw", "attached"));
 }
 
 TEST_F(ServerInterceptorTest, MayBlock) {
