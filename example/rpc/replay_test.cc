@@ -214,7 +214,8 @@ TEST_F(RecordedCallsTest, OfADamagedFileAreNone) {
   const std::string path = Write("a.calls", {CallAt(1)}, std::string(9, '\1'));
   const auto calls = ReadRecordedCalls({path}, {});
   ASSERT_TRUE(calls);  // Longer than the file.
-  const std::string zeros = Write("b.calls", {CallAt(1)}, std::string(9, '\0'));
+  const std::string zeros =
+      Write("b.calls", {CallAt(1)}, std::string(9, '\0') + 'x');
   const auto damaged = ReadRecordedCalls({zeros}, {});
   ASSERT_FALSE(damaged);
   EXPECT_EQ(damaged.error().code(), EBADMSG);

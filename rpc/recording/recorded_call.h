@@ -29,7 +29,7 @@ struct RecordedCall {
   std::vector<std::string> left_out;  // Names of entries that are secret.
   std::int64_t timeout_ns = 0;        // From then on; 0: the caller set none.
   std::string peer;                   // "10.0.0.1:4711"
-  double fraction = 1;                // The share of calls recorded then.
+  double fraction = 1;                // The share drawn then, before limits.
   int status = 0;                     // As of RpcServerController.
   std::string error;                  // The text of a failure.
   std::int64_t latency_ns = 0;

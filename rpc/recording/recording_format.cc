@@ -1,5 +1,8 @@
 #include "flare/rpc/recording/recording_format.h"
 
+#include <google/protobuf/io/coded_stream.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -8,6 +11,8 @@
 
 namespace flare {
 namespace {
+
+using google::protobuf::io::CodedInputStream;
 
 constexpr std::string_view kMagic = "flarecal";
 constexpr std::uint32_t kVersion = 1;
@@ -35,6 +40,37 @@ std::uint32_t ChecksumOf(std::uint32_t length, std::string_view body) {
   std::string number;
   AppendNumber(length, &number);
   return ExtendCrc32c(ExtendCrc32c(0, number), body);
+}
+
+// Skips the value of a field. False: there is none.
+bool SkipValue(std::uint32_t tag, CodedInputStream* input) {
+  std::uint64_t number = 0;
+  std::uint32_t length = 0;
+  switch (tag & 7) {
+    case 0:
+      return input->ReadVarint64(&number);
+    case 1:
+      return input->Skip(8);
+    case 2:
+      return input->ReadVarint32(&length) && length <= kMaxRecordBytes &&
+             input->Skip(static_cast<int>(length));
+    case 5:
+      return input->Skip(4);
+    default:  // Groups: a Call has none.
+      return false;
+  }
+}
+
+// False: `body` is no message, or has more than kMaxRecordFields.
+bool HasFewFields(std::string_view body) {
+  CodedInputStream input(reinterpret_cast<const std::uint8_t*>(body.data()),
+                         static_cast<int>(body.size()));
+  for (std::size_t fields = 0; fields <= kMaxRecordFields; ++fields) {
+    const std::uint32_t tag = input.ReadTag();
+    if (tag == 0) return input.ConsumedEntireMessage();
+    if (!SkipValue(tag, &input)) return false;
+  }
+  return false;
 }
 
 recording::Call ToMessage(RecordedCall call) {
@@ -111,8 +147,17 @@ std::string EncodeRecordingHead() {
   return head;
 }
 
+bool IsCutRecordingHead(std::string_view bytes) {
+  const std::string head = EncodeRecordingHead();
+  const auto [rest, ignored] =
+      std::mismatch(bytes.begin(), bytes.end(), head.begin(), head.end());
+  return std::all_of(rest, bytes.end(), [](char byte) { return byte == 0; });
+}
+
 Status CheckRecordingHead(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic)) return Damaged("is no recording of calls");
+  if (bytes.size() < kRecordingHeadBytes || !bytes.starts_with(kMagic)) {
+    return Damaged("is no recording of calls");
+  }
   const std::uint32_t version = ReadNumber(bytes.substr(kMagic.size()));
   if (version == kVersion) return {};
   return Damaged("is a recording of version " + std::to_string(version) +
@@ -133,6 +178,9 @@ std::string EncodeRecord(RecordedCall call) {
                           std::string_view(bytes).substr(kRecordHeadBytes)),
                &head);
   bytes.replace(0, kRecordHeadBytes, head);
+  if (!HasFewFields(std::string_view(bytes).substr(kRecordHeadBytes))) {
+    bytes.clear();
+  }
   return bytes;
 }
 
@@ -146,13 +194,16 @@ Expected<RecordHead, Status> DecodeRecordHead(std::string_view bytes) {
   return head;
 }
 
+bool HasRightChecksum(const RecordHead& head, std::string_view body) {
+  return ChecksumOf(head.length, body) == head.checksum;
+}
+
 Expected<RecordedCall, Status> DecodeRecordBody(const RecordHead& head,
                                                 std::string_view body) {
-  if (ChecksumOf(head.length, body) != head.checksum) {
-    return Damaged("its checksum is wrong");
-  }
+  if (!HasRightChecksum(head, body)) return Damaged("its checksum is wrong");
   recording::Call message;
-  if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+  if (!HasFewFields(body) ||
+      !message.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return Damaged("it is no flare.recording.Call");
   }
   return FromMessage(std::move(message));

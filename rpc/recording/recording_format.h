@@ -25,14 +25,20 @@ inline constexpr std::size_t kRecordingHeadBytes = 16;
 inline constexpr std::size_t kRecordHeadBytes = 8;
 // A longer record is damaged.
 inline constexpr std::uint32_t kMaxRecordBytes = 1u << 30;
+// Each entry of metadata is one. Reading takes memory for each, however short
+// it is: a record with more is damaged.
+inline constexpr std::size_t kMaxRecordFields = 1 << 16;
 
 // The first bytes of a file.
 std::string EncodeRecordingHead();
-// Fails with EBADMSG if `bytes`, kRecordingHeadBytes of them, begin no
-// recording, or one of another version.
+// Whether `bytes`, kRecordingHeadBytes at most, are a beginning of a head, with
+// zeros, if any, in place of the rest.
+bool IsCutRecordingHead(std::string_view bytes);
+// Fails with EBADMSG if `bytes` begin no recording, or one of another version.
 Status CheckRecordingHead(std::string_view bytes);
 
-// A record with its head. Empty: it would be longer than kMaxRecordBytes.
+// A record with its head. Empty: it would be longer than kMaxRecordBytes, or
+// have more than kMaxRecordFields.
 std::string EncodeRecord(RecordedCall call);
 
 struct RecordHead {
@@ -41,6 +47,8 @@ struct RecordHead {
 };
 // Reads kRecordHeadBytes bytes. Fails with EBADMSG and the fault.
 Expected<RecordHead, Status> DecodeRecordHead(std::string_view bytes);
+bool HasRightChecksum(const RecordHead& head, std::string_view body);
+// Fails with EBADMSG, also for another checksum.
 Expected<RecordedCall, Status> DecodeRecordBody(const RecordHead& head,
                                                 std::string_view body);
 

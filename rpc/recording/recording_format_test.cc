@@ -6,10 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "flare/base/crc32c.h"
 #include "flare/rpc/recording/recording_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,6 +60,20 @@ void ExpectSame(const RecordedCall& got, const RecordedCall& want) {
   if (!got.reply) return;
   EXPECT_EQ(got.reply->message, want.reply->message);
   EXPECT_EQ(got.reply->attachment, want.reply->attachment);
+}
+
+std::string Number(std::size_t number) {
+  std::string bytes;
+  for (int shift = 0; shift != 32; shift += 8) {
+    bytes += static_cast<char>(number >> shift);
+  }
+  return bytes;
+}
+
+// A record of any bytes, with the right checksum.
+std::string RecordOf(const std::string& body) {
+  const std::string length = Number(body.size());
+  return length + Number(ExtendCrc32c(0, length + body)) + body;
 }
 
 // A reader's findings in a file.
@@ -115,6 +130,15 @@ TEST_F(RecordingFormatTest, KeepsAllOfACall) {
   EXPECT_FALSE(found.cut_off);
 }
 
+TEST_F(RecordingFormatTest, PeersMayBeAnyBytes) {
+  RecordedCall call;
+  call.peer = "/run/\xff\xfe.sock";  // A path of a Unix socket, no UTF-8.
+  const Found found = Read(EncodeRecordingHead() + EncodeRecord(call));
+  ASSERT_TRUE(found.error.ok()) << found.error;
+  ASSERT_EQ(found.calls.size(), 1u);
+  EXPECT_EQ(found.calls[0].peer, call.peer);
+}
+
 TEST_F(RecordingFormatTest, HasTheDocumentedBytes) {
   const std::string head = EncodeRecordingHead();
   EXPECT_EQ(head, std::string("flarecal\1\0\0\0\0\0\0\0", 16));
@@ -132,15 +156,22 @@ TEST_F(RecordingFormatTest, IsReadableUpToAnyCut) {
   const std::string first = EncodeRecord(FullCall());
   const std::string whole =
       EncodeRecordingHead() + first + EncodeRecord(FullCall());
-  for (std::size_t size = kRecordingHeadBytes; size <= whole.size(); ++size) {
-    const Found found = Read(whole.substr(0, size));
-    const std::size_t first_end = kRecordingHeadBytes + first.size();
-    EXPECT_TRUE(found.error.ok()) << found.error;
-    EXPECT_EQ(found.calls.size(), size == whole.size() ? 2u
-                                  : size >= first_end  ? 1u
-                                                       : 0u);
-    EXPECT_EQ(found.cut_off, size != kRecordingHeadBytes && size != first_end &&
-                                 size != whole.size());
+  const std::size_t first_end = kRecordingHeadBytes + first.size();
+  // File systems may leave zeros in place of the rest where the machine died.
+  for (const std::size_t zeros : {0u, 1u, 100u}) {
+    for (std::size_t size = 0; size <= whole.size(); ++size) {
+      SCOPED_TRACE(std::to_string(size) + '+' + std::to_string(zeros));
+      const std::string bytes =
+          whole.substr(0, size) + std::string(zeros, '\0');
+      const Found found = Read(bytes);
+      EXPECT_TRUE(found.error.ok()) << found.error;
+      EXPECT_EQ(found.calls.size(), size == whole.size() ? 2u
+                                    : size >= first_end  ? 1u
+                                                         : 0u);
+      EXPECT_EQ(found.cut_off, bytes != EncodeRecordingHead() &&
+                                   bytes != EncodeRecordingHead() + first &&
+                                   bytes != whole);
+    }
   }
 }
 
@@ -169,12 +200,33 @@ TEST_F(RecordingFormatTest, TellsWhereTheDamageIs) {
                 ", is damaged: its checksum is wrong");
 }
 
-TEST_F(RecordingFormatTest, ZerosAreNoRecords) {
-  // A file system may leave them where the machine died.
-  const Found found = Read(EncodeRecordingHead() + EncodeRecord(FullCall()) +
-                           std::string(64, '\0'));
+TEST_F(RecordingFormatTest, ZerosBeforeOtherBytesAreDamage) {
+  const std::string record = EncodeRecord(FullCall());
+  const Found found =
+      Read(EncodeRecordingHead() + record + std::string(64, '\0') + record);
   EXPECT_EQ(found.calls.size(), 1u);
   EXPECT_THAT(found.error.message(), HasSubstr("its length of 0 bytes"));
+  std::string damaged = record;
+  damaged.replace(damaged.size() - 4, 4, 4, '\0');
+  EXPECT_THAT(Read(EncodeRecordingHead() + damaged + record).error.message(),
+              HasSubstr("its checksum is wrong"));
+}
+
+TEST_F(RecordingFormatTest, BoundsTheEntriesOfACall) {
+  RecordedCall call;
+  call.metadata.resize(kMaxRecordFields - 100);
+  const Found many = Read(EncodeRecordingHead() + EncodeRecord(call));
+  ASSERT_TRUE(many.error.ok()) << many.error;
+  EXPECT_EQ(many.calls[0].metadata.size(), call.metadata.size());
+  call.metadata.resize(kMaxRecordFields + 1);
+  EXPECT_EQ(EncodeRecord(call), "");
+  // By another writer.
+  std::string body;
+  for (std::size_t i = 0; i <= kMaxRecordFields; ++i) {
+    body += std::string("\x2a\0", 2);
+  }
+  EXPECT_THAT(Read(EncodeRecordingHead() + RecordOf(body)).error.message(),
+              HasSubstr("it is no flare.recording.Call"));
 }
 
 TEST_F(RecordingFormatTest, HugeLengthsTakeNoMemory) {
@@ -189,7 +241,9 @@ TEST_F(RecordingFormatTest, HugeLengthsTakeNoMemory) {
 
 TEST_F(RecordingFormatTest, RefusesOtherFiles) {
   for (const std::string& bytes :
-       {std::string(), std::string("flarec"), std::string(100, 'x')}) {
+       {std::string("x"), std::string("flarex"), std::string("flarecalx"),
+        std::string(100, 'x'), std::string(100, '\0') + 'x',
+        "flare" + std::string(100, '\0') + 'x'}) {
     const Found found = Read(bytes);
     EXPECT_EQ(found.error.code(), EBADMSG);
     EXPECT_THAT(found.error.message(), EndsWith("is no recording of calls"));

@@ -1,8 +1,8 @@
 // Reads recordings of calls.
 //
-//   auto reader =
-//   flare::RecordingReader::Open("20261201T001500.000000Z-7.calls"); if
-//   (!reader) return Fail(reader.error().message()); while (true) {
+//   auto reader = flare::RecordingReader::Open(path);
+//   if (!reader) return Fail(reader.error().message());
+//   while (true) {
 //     auto call = (*reader)->Next();
 //     if (!call) return Fail(call.error().message());
 //     if (!*call) break;                            // The end.
@@ -30,7 +30,8 @@ namespace flare {
 class RecordingReader {
  public:
   // Fails if the file can't be read (the code is an errno), or with EBADMSG if
-  // it is no recording. Texts name the file.
+  // it is no recording. Texts name the file. A file that is cut off within its
+  // head has no calls.
   static Expected<std::unique_ptr<RecordingReader>, Status> Open(
       const std::string& path);
 
@@ -38,8 +39,9 @@ class RecordingReader {
   // that is damaged, with its number and place: no later one can be read.
   Expected<std::optional<RecordedCall>, Status> Next();
 
-  // At the end: whether the file ends within a record, as where its writer, or
-  // the machine, died. A file may also be written to still.
+  // At the end: whether the file ends within a record or its head, or in zeros,
+  // as where its writer, or the machine, died. A file may also be written to
+  // still.
   bool cut_off() const { return cut_off_; }
 
  private:
@@ -50,9 +52,15 @@ class RecordingReader {
   RecordingReader(std::string path, std::FILE* file)
       : path_(std::move(path)), file_(file) {}
 
+  Status ReadHead();
   // False: the end came first, or the system failed.
   bool Read(std::size_t size, std::string* bytes);
-  Status Unreadable(const Status& why) const;
+  // Whether nothing but zeros, or nothing, is left to read.
+  bool RestIsZero();
+  // For Next(): no more calls.
+  Expected<std::optional<RecordedCall>, Status> End(bool cut_off);
+  Status CannotRead() const;
+  Status Damaged(const Status& why) const;
 
   const std::string path_;
   const std::unique_ptr<std::FILE, CloseFile> file_;
