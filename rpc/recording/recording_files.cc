@@ -10,19 +10,22 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "flare/base/string.h"
 #include "flare/rpc/recording/recording_format.h"
 #include "flare/rpc/recording/recording_reader.h"
 
 namespace flare {
 namespace {
 
+using std::chrono::microseconds;
+
 // "20261201T001500.000000Z-4711.calls".
-std::string NameAt(std::chrono::system_clock::time_point time) {
-  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(
-                      time.time_since_epoch())
-                      .count();
+std::string NameAt(microseconds unix_time) {
+  const std::int64_t us = unix_time.count();
   const auto seconds = static_cast<std::time_t>(us / 1'000'000);
   std::tm utc{};
   gmtime_r(&seconds, &utc);
@@ -32,6 +35,32 @@ std::string NameAt(std::chrono::system_clock::time_point time) {
   std::snprintf(name + size, sizeof(name) - size, ".%06dZ-%d",
                 static_cast<int>(us % 1'000'000), static_cast<int>(getpid()));
   return std::string(name) + std::string(kRecordingSuffix);
+}
+
+// The time in the name of a recorder's file; nothing: it has another name.
+std::optional<microseconds> TimeOf(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  std::tm utc{};
+  const char* const rest = strptime(name.c_str(), "%Y%m%dT%H%M%S", &utc);
+  if (rest == nullptr) return std::nullopt;
+  const std::string_view fraction = rest;  // ".000000Z-4711.calls"
+  if (fraction.size() < 9 || fraction[0] != '.' ||
+      fraction.substr(7, 2) != "Z-") {
+    return std::nullopt;
+  }
+  const auto us = TryParse<std::uint32_t>(fraction.substr(1, 6));
+  if (!us) return std::nullopt;
+  return std::chrono::seconds(timegm(&utc)) + microseconds(*us);
+}
+
+microseconds UnixTime() {
+  return std::chrono::duration_cast<microseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+}
+
+bool IsRemoved(int fd) {
+  struct stat found {};
+  return fstat(fd, &found) == 0 && found.st_nlink == 0;
 }
 
 // 0, or an errno.
@@ -55,20 +84,30 @@ Status RecordingFiles::Prepare() {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return StatusFromErrno(errno, "can't make the folder " + folder);
   }
+  const std::string failure = "can't record calls in " + folder;
   struct stat found {};
-  if (stat(folder.c_str(), &found) == 0 && !S_ISDIR(found.st_mode)) {
-    return StatusFromErrno(ENOTDIR, "can't record calls in " + folder);
+  if (stat(folder.c_str(), &found) != 0) return StatusFromErrno(errno, failure);
+  if (!S_ISDIR(found.st_mode)) return StatusFromErrno(ENOTDIR, failure);
+  if (found.st_uid != geteuid()) {
+    return Status(EPERM, failure + ": it belongs to user " +
+                             std::to_string(found.st_uid) +
+                             ", and this process to user " +
+                             std::to_string(geteuid()));
   }
-  if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    return StatusFromErrno(errno, "can't record calls in " + folder);
+  if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Status(EPERM, failure +
+                             ": other users may write there, and calls are "
+                             "secrets; chmod go-w helps, or another folder");
+  }
+  if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return StatusFromErrno(errno, failure);
   }
   return {};
 }
 
 Status RecordingFiles::Write(std::string_view records) {
-  if (file_ && room() < records.size() && size_ > kRecordingHeadBytes) {
-    file_.Reset();
-  }
+  const bool full = room() < records.size() && size_ > kRecordingHeadBytes;
+  if (file_ && (full || IsRemoved(file_.get()))) file_.Reset();
   if (!file_) {
     if (Status begun = Begin(); !begun.ok()) return begun;
   }
@@ -90,14 +129,26 @@ std::size_t RecordingFiles::room() const {
 }
 
 Status RecordingFiles::Begin() {
-  auto time = std::chrono::system_clock::now();
+  auto paths = ListRecordings(options_.folder);
+  if (!paths) return paths.error();
+  std::erase_if(*paths, [](const std::string& path) { return !TimeOf(path); });
+  // Before the new one is made: on a full disk there may be no room before.
+  for (std::size_t i = 0; i + options_.max_files <= paths->size(); ++i) {
+    unlink((*paths)[i].c_str());
+  }
+  // Behind all others, also if the clock was set back: those with the first
+  // names are removed.
+  microseconds time = UnixTime();
+  if (!paths->empty()) {
+    time = std::max(time, *TimeOf(paths->back()) + microseconds(1));
+  }
   std::string path;
   int fd = -1;
   do {  // Another one of the same microsecond has the name.
     path = options_.folder + '/' + NameAt(time);
     // Requests may be private.
     fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    time += std::chrono::microseconds(1);
+    time += microseconds(1);
   } while (fd < 0 && errno == EEXIST);
   if (fd < 0) return StatusFromErrno(errno, "can't make " + path);
   io::UniqueFd file(fd);
@@ -109,16 +160,7 @@ Status RecordingFiles::Begin() {
   file_ = std::move(file);
   path_ = std::move(path);
   size_ = head.size();
-  RemoveOldest();
   return {};
-}
-
-void RecordingFiles::RemoveOldest() {
-  const auto paths = ListRecordings(options_.folder);
-  if (!paths) return;  // The next file's beginning tries again.
-  for (std::size_t i = 0; i + options_.max_files < paths->size(); ++i) {
-    if ((*paths)[i] != path_) unlink((*paths)[i].c_str());
-  }
 }
 
 }  // namespace flare

@@ -26,11 +26,13 @@ class RecordingFiles {
   RecordingFiles& operator=(const RecordingFiles&) = delete;
 
   // Makes the folder, for this user only, unless it exists, and finds out
-  // whether files can be made there. Fails with an errno.
+  // whether files can be made there. Fails with an errno; with EPERM if the
+  // folder is another user's, or others may write there.
   Status Prepare();
 
-  // Appends `records`, whole ones, to the file; begins one if there is none.
-  // They stay together. If that fails the file is as it was before.
+  // Appends `records`, whole ones, to the file; begins one if there is none, or
+  // it was removed. They stay together. If that fails the file is as it was
+  // before.
   Status Write(std::string_view records);
 
   // Bytes that the current file still takes before it is full.
@@ -40,7 +42,6 @@ class RecordingFiles {
 
  private:
   Status Begin();
-  void RemoveOldest();
 
   const Options options_;
   io::UniqueFd file_;
