@@ -16,7 +16,8 @@ DEFINE_string(record, "",
               "A folder to which calls are recorded, for press --replay "
               "(docs/record_replay.md). For this server alone. Empty: none "
               "are.");
-DEFINE_double(record_fraction, 1, "The share of the calls that are recorded.");
+DEFINE_double(record_fraction, 1,
+              "The share of the calls that are drawn to be recorded.");
 DEFINE_string(record_methods, "",
               "Record only calls of methods whose full names begin so: a list, "
               "separated by commas.");
@@ -87,9 +88,11 @@ FlagRecorder::~FlagRecorder() {
     flare::ScopedLock guard(running_recorder.lock);
     running_recorder.recorder = nullptr;
   }
+  recorder_->Close();  // Counts the last write.
   const flare::CallRecorder::Statistics counts = recorder_->statistics();
   LOG(INFO) << "Recording to " << FLAGS_record
-            << " ends; dropped calls: " << counts.over_limit
+            << " ends; recorded calls: " << counts.recorded
+            << "; dropped calls: " << counts.over_limit
             << " beyond the limits, " << counts.queue_full + counts.not_written
             << " that couldn't be written. Streams, which aren't recorded: "
             << counts.streaming << '.';

@@ -199,13 +199,19 @@ flare::Expected<std::shared_ptr<const Replay>, Status> Replay::Make(
   return std::shared_ptr<const Replay>(std::move(replay));
 }
 
+double NsBetween(const RecordedCall& first, const RecordedCall& later) {
+  // Unsigned: a signed difference of any two times may overflow.
+  return static_cast<double>(
+      static_cast<std::uint64_t>(later.received_unix_ns) -
+      static_cast<std::uint64_t>(first.received_unix_ns));
+}
+
 std::vector<RecordedPace> PacesOf(const std::vector<RecordedCall>& calls,
                                   double speed, std::size_t targets) {
   std::vector<RecordedPace> paces(targets);
   std::int64_t last = 0;
   for (std::size_t i = 0; i != calls.size(); ++i) {
-    const auto ns = static_cast<double>(calls[i].received_unix_ns -
-                                        calls.front().received_unix_ns);
+    const double ns = NsBetween(calls.front(), calls[i]);
     // A recording of a century would be damaged.
     last = static_cast<std::int64_t>(std::min(ns / speed, 4e18));
     paces[i % targets].offsets_ns.push_back(last);

@@ -85,6 +85,10 @@ class Replay {
   std::chrono::nanoseconds longest_timeout_{0};
 };
 
+// The time from one call to another that came no earlier.
+double NsBetween(const flare::RecordedCall& first,
+                 const flare::RecordedCall& later);
+
 // The times of calls, in order, faster by `speed`, for so many targets, each of
 // which takes its turn. All count from the first call. There are at least as
 // many calls as targets.

@@ -22,7 +22,6 @@
 #include "example/rpc/replay.h"
 #include "example/rpc/report.h"
 #include "example/rpc/rpc_call.h"
-#include "flare/base/clock.h"
 #include "flare/base/string.h"
 #include "flare/rpc/protocol.h"
 #include "glog/logging.h"
@@ -119,13 +118,12 @@ Status ReadTarget(std::vector<RecordedCall> calls, const ReplayOptions& common,
 }
 
 std::string LineAbout(const std::vector<RecordedCall>& calls) {
-  const double seconds = flare::ToSeconds(calls.back().received_unix_ns -
-                                          calls.front().received_unix_ns);
+  const double seconds = NsBetween(calls.front(), calls.back()) / 1e9;
   std::ostringstream line;
   line << "Replaying " << flare::CountOf(calls.size(), "call")
        << " that came in " << FormatFixed(seconds, 3) << " s, a share of "
-       << calls.front().fraction
-       << " of all. Recorded latency: " << LatencyLine(LatenciesOf(calls));
+       << calls.front().fraction << " of all, before limits. Recorded latency: "
+       << LatencyLine(LatenciesOf(calls));
   return line.str();
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,11 @@ TEST(Replay, KeepsTheTimesOfCalls) {
   // One call, or several at the same time, have no rate.
   EXPECT_EQ(PacesOf({CallAt(5)}, 1, 1)[0].period_ns, 1'000'000'000);
   EXPECT_EQ(PacesOf({CallAt(5), CallAt(5)}, 1, 1)[0].period_ns, 1);
+  // A file may have any times.
+  using Limits = std::numeric_limits<std::int64_t>;
+  const auto longest =
+      PacesOf({CallAt(Limits::min()), CallAt(Limits::max())}, 1, 1);
+  EXPECT_EQ(longest[0].offsets_ns.back(), 4'000'000'000'000'000'000);
 }
 
 // Whichever target a call goes to, and in later passes, too.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "flare/base/buffer.h"
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
+#include "flare/base/string.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/admission/token_bucket.h"
 #include "flare/rpc/interceptor.h"
@@ -65,6 +67,12 @@ bool BeginsWithOne(std::string_view name,
                      });
 }
 
+// Names of metadata are lower case.
+CallRecorderOptions WithLowerNames(CallRecorderOptions options) {
+  for (std::string& name : options.secret_metadata) name = ToLower(name);
+  return options;
+}
+
 std::string BytesOf(const google::protobuf::Message& message) {
   std::string bytes;
   // Those without a required field, too.
@@ -83,7 +91,7 @@ std::int64_t UnixTimeOf(std::chrono::steady_clock::time_point time) {
 class CallRecorder::Interceptor final : public ServerInterceptor {
  public:
   Interceptor(CallRecorderOptions options, const RecordingCounters& counters)
-      : options_(std::move(options)),
+      : options_(WithLowerNames(std::move(options))),
         counters_(counters),
         calls_(options_.max_calls_per_second),
         bytes_(options_.max_bytes_per_second),
@@ -98,7 +106,7 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
 
   void Intercept(InterceptedCall& call, ServerNext& next) override {
     const double fraction = this->fraction();
-    if (fraction == 0 || !Wants(call)) return next.Run();
+    if (fraction <= 0 || !Wants(call)) return next.Run();
     if (!Draw(fraction, &call)) return next.Run();
     if (!calls_.Admits(1)) {
       counters_.over_limit->Add();
@@ -107,16 +115,25 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
     Record(fraction, call, next);
   }
 
-  void SetFraction(double fraction) {
+  Status Start() { return queue_.Start(); }
+  // Calls that are served now are dropped at their ends, and counted.
+  void Close() {
     // relaxed, here and below: a number that orders nothing else.
-    fraction_.store(fraction, std::memory_order_relaxed);
+    fraction_.store(kClosed, std::memory_order_relaxed);
+    queue_.Close();
+  }
+
+  void SetFraction(double fraction) {
+    double now = this->fraction();
+    while (now != kClosed && !fraction_.compare_exchange_weak(
+                                 now, fraction, std::memory_order_relaxed)) {
+    }
   }
   double fraction() const { return fraction_.load(std::memory_order_relaxed); }
 
-  const CallRecorderOptions& options() const { return options_; }
-  RecordingQueue* queue() { return &queue_; }
-
  private:
+  static constexpr double kClosed = -1;  // As a fraction.
+
   // So many units in a second, and as many at once; one of more units is let
   // through when a second has passed without any.
   class RateGate {
@@ -125,7 +142,8 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
 
     bool Admits(double units) {
       if (per_second_ == 0) return true;
-      const double ns = std::max(units * 1e9 / per_second_, 1.0);
+      // 30 years are as good as for ever, and don't overflow.
+      const double ns = std::clamp(units * 1e9 / per_second_, 1.0, 1e18);
       const rpc::TokenRate rate{
           .interval_ns = static_cast<std::int64_t>(ns),
           .depth_ns = static_cast<std::int64_t>(std::max(ns, 1e9))};
@@ -170,10 +188,25 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
       counters_.queue_full->Add();
       return next.Run();
     }
-    RecordedCall recorded = RequestOf(call);
-    recorded.fraction = fraction;
+    std::optional<RecordedCall> recorded = TryRequestOf(call);
+    if (!recorded) {
+      place = RecordingQueue::Place();
+      counters_.queue_full->Add();
+      return next.Run();
+    }
+    recorded->fraction = fraction;
     next.Run();
-    NoteReply(call, &recorded);
+    try {
+      NoteReply(call, &*recorded);
+      Finish(*std::move(recorded), bytes, std::move(place));
+    } catch (const std::bad_alloc&) {  // The call has its reply all the same.
+      counters_.queue_full->Add();
+    }
+  }
+
+  // `place` is of so many bytes.
+  void Finish(RecordedCall recorded, std::size_t bytes,
+              RecordingQueue::Place place) {
     const std::size_t size = recorded.ByteSize();
     if (size > bytes && !place.Grow(size - bytes)) {
       return counters_.queue_full->Add();
@@ -182,6 +215,15 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
       return counters_.over_limit->Add();
     }
     queue_.Add(std::move(recorded), std::move(place));
+  }
+
+  // Empty: there is no memory for it, and the method runs unrecorded.
+  std::optional<RecordedCall> TryRequestOf(const InterceptedCall& call) const {
+    try {
+      return RequestOf(call);
+    } catch (const std::bad_alloc&) {
+      return std::nullopt;
+    }
   }
 
   RecordedCall RequestOf(const InterceptedCall& call) const {
@@ -214,10 +256,11 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
     if (call.failed()) {
       recorded->error = controller.ErrorText();
     } else if (options_.replies) {
-      const Buffer& raw = controller.GetResponseRawBytes();
       recorded->reply.emplace();
       recorded->reply->message =
-          raw.Empty() ? BytesOf(*call.response()) : FlattenSlow(raw);
+          controller.HasResponseRawBytes()
+              ? FlattenSlow(controller.GetResponseRawBytes())
+              : BytesOf(*call.response());
       recorded->reply->attachment =
           FlattenSlow(controller.GetResponseAttachment());
     }
@@ -265,7 +308,7 @@ Expected<std::unique_ptr<CallRecorder>, Status> CallRecorder::Install(
   auto turn = std::make_unique<Turn>(*counters);
   auto interceptor =
       std::make_shared<Interceptor>(std::move(options), *counters);
-  if (Status begun = interceptor->queue()->Start(); !begun.ok()) return begun;
+  if (Status begun = interceptor->Start(); !begun.ok()) return begun;
   return std::unique_ptr<CallRecorder>(
       new CallRecorder(std::move(turn), std::move(interceptor)));
 }
@@ -276,10 +319,9 @@ CallRecorder::CallRecorder(std::unique_ptr<Turn> turn,
       interceptor_(std::move(interceptor)),
       extension_({.server_interceptor = interceptor_}) {}
 
-CallRecorder::~CallRecorder() {
-  interceptor_->SetFraction(0);
-  interceptor_->queue()->Close();
-}
+CallRecorder::~CallRecorder() { Close(); }
+
+void CallRecorder::Close() { interceptor_->Close(); }
 
 bool CallRecorder::SetFraction(double fraction) {
   if (!IsFraction(fraction)) return false;

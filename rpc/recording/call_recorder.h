@@ -33,9 +33,10 @@ class RecordingQueue;
 struct CallRecorderOptions {
   // Where the files are made; the last part of the path is made if need be. For
   // this recorder alone: it removes the oldest files in there, those of earlier
-  // runs, too.
+  // runs, too. Must be this user's, and nobody else may write there.
   std::string folder = "";
-  // The share of the calls that are recorded, by chance: from 0 to 1.
+  // The share of the calls that are drawn, by chance: from 0 to 1. The limits
+  // below hold for drawn calls: if they drop some, fewer are recorded.
   double fraction = 1;
   // Calls of methods ("package.Service.Method") that begin so. Empty: all.
   std::vector<std::string> methods = {};
@@ -44,7 +45,8 @@ struct CallRecorderOptions {
                                        "grpc.reflection."};
   // Whether the replies of calls that succeed are recorded, too.
   bool replies = false;
-  // Entries of the metadata whose values are left out, by their names.
+  // Entries of the metadata whose values are left out, by their names; upper
+  // and lower case are the same.
   std::vector<std::string> secret_metadata = {
       "authorization", "cookie", "proxy-authorization", "x-api-key"};
 
@@ -59,7 +61,8 @@ struct CallRecorderOptions {
   // Memory of the calls that are served and recorded, or wait to be written.
   // More are dropped, and counted.
   std::size_t max_queue_bytes = 32 << 20;
-  // Between writes of less than a megabyte.
+  // Between writes of less than a megabyte, or half of max_queue_bytes if that
+  // is less.
   std::chrono::nanoseconds write_interval = std::chrono::seconds(1);
 };
 
@@ -69,7 +72,7 @@ class CallRecorder {
     std::uint64_t recorded = 0;        // In a file.
     std::uint64_t recorded_bytes = 0;  // Their bytes in files.
     std::uint64_t over_limit = 0;      // Beyond calls or bytes in a second.
-    std::uint64_t queue_full = 0;      // For the disk is too slow.
+    std::uint64_t queue_full = 0;      // For want of memory: a slow disk.
     std::uint64_t not_written = 0;     // For the disk is full, and the like.
     std::uint64_t streaming = 0;       // Calls that stream, all of them.
   };
@@ -80,14 +83,20 @@ class CallRecorder {
   static Expected<std::unique_ptr<CallRecorder>, Status> Install(
       CallRecorderOptions options);
 
-  // Writes the calls that wait, which blocks the fiber. Servers that exist
-  // record no more. Destroy it behind them, in flare::Start().
+  // As Close(). Destroy it behind servers, in flare::Start().
   ~CallRecorder();
   CallRecorder(const CallRecorder&) = delete;
   CallRecorder& operator=(const CallRecorder&) = delete;
 
-  // From now on that share of the calls is recorded; 0: none. Any thread;
-  // nothing blocks. False: it isn't from 0 to 1, and nothing has changed.
+  // Writes the calls that wait, which blocks the fiber, and ends the recording:
+  // then statistics() is final. Servers that exist record no more; a call that
+  // they serve now counts as not written when it ends. For one fiber; no effect
+  // a second time.
+  void Close();
+
+  // From now on that share of the calls is drawn; 0: none. No effect after
+  // Close(). Any thread; nothing blocks. False: it isn't from 0 to 1, and
+  // nothing has changed.
   bool SetFraction(double fraction);
 
   // Any thread.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -19,6 +20,7 @@
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/recording/recorded_call.h"
+#include "flare/rpc/recording/recording_counters.h"
 #include "flare/rpc/recording/recording_reader.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_status.h"
@@ -191,6 +193,44 @@ TEST_F(CallRecorderTest, KeepsRawBytesOfReplies) {
   EXPECT_EQ(BodyOf(calls[0].reply->message), "raw");
 }
 
+TEST_F(CallRecorderTest, KeepsEmptyRawBytesOfReplies) {
+  Serve({.replies = true});
+  service().on_call = [](TestCall call) {
+    call.controller->SetResponseRawBytes(Buffer());
+    call.Reply("not sent");
+  };
+  ASSERT_EQ(Call(), 0);
+  const auto calls = recording_.Read();
+  ASSERT_EQ(calls.size(), 1u);
+  ASSERT_TRUE(calls[0].reply);
+  EXPECT_EQ(calls[0].reply->message, "");
+}
+
+TEST_F(CallRecorderTest, KeepsRepliesThatAreSentEarly) {
+  // The reply may come before the call has ended, so files tell of that.
+  Serve({.replies = true, .write_interval = std::chrono::milliseconds(1)});
+  service().on_call = [](TestCall call) {
+    TestResponse raw;
+    raw.set_body("raw");
+    call.controller->SetResponseRawBytes(
+        CreateBufferSlow(raw.SerializeAsString()));
+    call.controller->SetResponseAttachment(CreateBufferSlow("attached"));
+    call.controller->WriteResponseImmediately();
+    call.done->Run();
+  };
+  TestedCall call;
+  EXPECT_EQ(call.Start(channel_.get())->Await(), 0);
+  EXPECT_EQ(call.response.body(), "raw");
+  EXPECT_EQ(FlattenSlow(call.controller.GetResponseAttachment()), "attached");
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return recording_.recorder()->statistics().recorded == 1; }));
+  const auto calls = recording_.Read();
+  ASSERT_EQ(calls.size(), 1u);
+  ASSERT_TRUE(calls[0].reply);
+  EXPECT_EQ(BodyOf(calls[0].reply->message), "raw");
+  EXPECT_EQ(calls[0].reply->attachment, "attached");
+}
+
 TEST_F(CallRecorderTest, KeepsFailures) {
   Serve({.replies = true});
   service().on_call = [](TestCall call) {
@@ -218,16 +258,17 @@ TEST_F(CallRecorderTest, KeepsTheRequestThatTheMethodTakes) {
 }
 
 TEST_F(CallRecorderTest, LeavesSecretsOut) {
-  Serve();
+  Serve({.secret_metadata = {"authorization", "X-Secret"}});
   ASSERT_EQ(Call("ping",
                  [](RpcClientController* controller) {
-                   controller->AddMetadata("authorization", "Bearer secret");
+                   controller->AddMetadata("Authorization", "Bearer secret");
                    controller->AddMetadata("x-user", "7");
+                   controller->AddMetadata("x-secret", "8");
                  }),
             0);
   const auto calls = recording_.Read();
   ASSERT_EQ(calls.size(), 1u);
-  EXPECT_THAT(calls[0].left_out, ElementsAre("authorization"));
+  EXPECT_THAT(calls[0].left_out, ElementsAre("authorization", "x-secret"));
   ASSERT_EQ(calls[0].metadata.size(), 1u);
   EXPECT_EQ(calls[0].metadata[0].name, "x-user");
 }
@@ -292,6 +333,17 @@ TEST_F(CallRecorderTest, LimitsBytesInASecond) {
   EXPECT_EQ(recording_.Read().size(), 1u);
 }
 
+TEST_F(CallRecorderTest, LimitsBytesOfHugeCalls) {
+  // A bucket of nanoseconds doesn't hold what these would take.
+  Serve({.replies = true, .max_bytes_per_second = 0.001});
+  service().on_call = [](TestCall call) {
+    call.Reply(std::string(10 << 20, 'x'));
+  };
+  // They may be too long for the client.
+  for (int i = 0; i != 2; ++i) static_cast<void>(Call());
+  EXPECT_EQ(recording_.Read().size(), 1u);
+}
+
 TEST_F(CallRecorderTest, LimitsMemory) {
   Serve({.max_queue_bytes = 2000});
   // Neither the request nor the reply of such a size finds a place.
@@ -329,6 +381,58 @@ TEST_F(CallRecorderTest, CallsThatAreServedHoldMemory) {
   EXPECT_EQ(recording_.recorder()->statistics().queue_full, 1u);
   go.Set();
   EXPECT_EQ(first.Await(), 0);
+  EXPECT_EQ(recording_.Read().size(), 1u);
+}
+
+TEST_F(CallRecorderTest, WritesBeforeMemoryIsUsedUp) {
+  Serve({.max_queue_bytes = 4000, .write_interval = std::chrono::hours(1)});
+  ASSERT_EQ(Call(std::string(2500, 'x')), 0);
+  EXPECT_TRUE(fiber::testing::Eventually(
+      [&] { return recording_.recorder()->statistics().recorded == 1; }));
+}
+
+class CallRecorderEndTest : public CallRecorderTest {
+ protected:
+  // `end` ends the recording while a call is served.
+  void EndWithinACall(const std::function<void()>& end) {
+    Serve();
+    fiber::Event go;
+    fiber::Event started;
+    service().on_call = FlexibleService::EchoAfter(&go, &started);
+    TestedCall call;
+    call.request.set_body("ping");
+    call.Start(channel_.get());
+    started.Wait();
+    const auto& not_written = *RecordingCounters::Get()->not_written;
+    const std::uint64_t before = not_written.Value();
+    end();
+    EXPECT_EQ(not_written.Value(), before);
+    go.Set();
+    EXPECT_EQ(call.Await(), 0);
+    EXPECT_EQ(not_written.Value(), before + 1);
+    EXPECT_EQ(Call(), 0);  // It isn't drawn.
+    EXPECT_EQ(not_written.Value(), before + 1);
+  }
+};
+
+TEST_F(CallRecorderEndTest, CountsCallsThatAreServed) {
+  EndWithinACall([&] {
+    recording_.recorder()->Close();
+    EXPECT_TRUE(recording_.recorder()->SetFraction(1));
+  });
+  EXPECT_EQ(recording_.recorder()->statistics().not_written, 1u);
+  EXPECT_TRUE(recording_.Read().empty());
+}
+
+TEST_F(CallRecorderEndTest, CallsMayOutliveTheRecorder) {
+  EndWithinACall([&] { EXPECT_TRUE(recording_.Read().empty()); });
+}
+
+TEST_F(CallRecorderTest, StatisticsHaveTheLastWrite) {
+  Serve({.write_interval = std::chrono::hours(1)});
+  ASSERT_EQ(Call(), 0);
+  recording_.recorder()->Close();
+  EXPECT_EQ(recording_.recorder()->statistics().recorded, 1u);
   EXPECT_EQ(recording_.Read().size(), 1u);
 }
 

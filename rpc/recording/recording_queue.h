@@ -69,7 +69,8 @@ class RecordingQueue {
   // Takes memory for a call; an empty place: there is none. Any thread; nothing
   // blocks.
   Place Take(std::size_t bytes);
-  // Has `call` written. After Close() it is dropped. Any thread; doesn't block.
+  // Has `call` written. After Close() it is dropped, and counted. Throws
+  // std::bad_alloc, and then it isn't counted. Any thread; doesn't block.
   void Add(RecordedCall call, Place place);
 
   // Writes the calls that wait, and ends the fiber, for which the caller, one
@@ -86,10 +87,13 @@ class RecordingQueue {
   void Run();
   void Write(std::vector<Waiting> calls);
   void WriteTogether(const std::string& records, std::size_t count);
+  Status TryToWrite(const std::string& records);
+  void LogFailure(const Status& why, std::size_t count);
 
   const Options options_;
   const RecordingCounters& counters_;
-  RecordingFiles files_;  // The fiber's, after Start().
+  const std::size_t wake_bytes_;  // [RK2]
+  RecordingFiles files_;          // The fiber's, after Start().
   rpc::LogThrottle failure_log_{60'000'000'000};
   std::atomic<std::size_t> taken_bytes_{0};
   Spinlock lock_;

@@ -80,6 +80,8 @@ class Replays(ReplayTest):
   def test_counts_agree_over_each_protocol(self):
     folder = self.record(20, "--record_replies",
                          press=("--body=hello", "--timeout=20000"))
+    self.assertIn("recorded calls: 20; dropped calls: 0 ",
+                  self.last_server_log)
     server = self.other_server()
     common = ("--replay_speed=0", "--replay_compare_replies")
     for scheme in BINARY:
