@@ -106,6 +106,7 @@ class ShortTest(unittest.TestCase):
         lines.remove('hello')
         sent = 'example.protobuf_echo.EchoService/Echo, 7 bytes sent'
         self.assertEqual(lines, [
+            'part: query, 0 bytes sent',
             'server: %s, asking the database' % sent, 'client: ' + sent,
             'server: ' + sent, 'client (begins the trace): ' + sent])
 
