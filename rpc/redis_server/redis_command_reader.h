@@ -37,8 +37,10 @@ class RedisCommandReader {
   // that, too, if only by MoveRest().
   Result Read(Buffer* in, RedisCommands* out);
 
-  // A part of a command was taken off the input.
-  bool within() const { return words_left_ != 0 || !line_.empty(); }
+  // A part of a command was taken off the input, and the rest may yet come.
+  bool within() const {
+    return failure_.empty() && (words_left_ != 0 || !line_.empty());
+  }
   // Bytes that the reader itself keeps of it.
   std::size_t kept() const { return line_.size(); }
   // Why Read() has failed, as Redis puts it: "Protocol error: ...".

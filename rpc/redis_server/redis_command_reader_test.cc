@@ -121,6 +121,7 @@ TEST(RedisCommandReaderTest, RefusesMalformedInput) {
       const Outcome outcome = Read(before + c.bytes, piece);
       EXPECT_EQ(outcome.failure, "Protocol error: " + std::string(c.failure))
           << c.bytes.substr(0, 100);
+      EXPECT_FALSE(outcome.within) << c.bytes.substr(0, 100);
       EXPECT_THAT(outcome.commands, ElementsAre(Command{"ECHO"}));
     }
   }
