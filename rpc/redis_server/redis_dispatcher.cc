@@ -25,6 +25,13 @@ constexpr char kRedisVersion[] = "7.2.0";
 // An error repeats no more of a client's bytes.
 constexpr std::size_t kMaxRepeated = 128;
 
+// The most commands that one COMMAND INFO describes: a description takes much
+// more memory than its name.
+constexpr std::size_t kMaxDescribed = 1024;
+
+// Memory of a transaction's replies, which wait for its end.
+constexpr std::size_t kMaxTransactionReplies = 64 << 20;
+
 RedisReply OkReply() { return RedisReply::OfStatus("OK"); }
 RedisReply ErrReply(std::string text) {
   return RedisReply::OfError("ERR " + std::move(text));
@@ -50,11 +57,9 @@ RedisReply UnknownCommand(const flare::RedisRequest& request) {
   std::string text = "unknown command '" +
                      OneLine(request.name().substr(0, kMaxRepeated)) +
                      "', with args beginning with: ";
-  std::size_t room = kMaxRepeated;
-  for (std::size_t i = 1; i < request.size() && room != 0; ++i) {
-    const std::string_view word = request[i].substr(0, room);
-    room -= word.size();
-    text += "'" + OneLine(word) + "' ";
+  const std::size_t most = text.size() + kMaxRepeated;
+  for (std::size_t i = 1; i < request.size() && text.size() < most; ++i) {
+    text += "'" + OneLine(request[i].substr(0, most - text.size())) + "' ";
   }
   return ErrReply(std::move(text));
 }
@@ -62,6 +67,12 @@ RedisReply UnknownCommand(const flare::RedisRequest& request) {
 bool Fits(int arity, std::size_t words) {
   if (arity >= 0) return arity == 0 || words == static_cast<std::size_t>(arity);
   return words >= static_cast<std::size_t>(-arity);
+}
+
+std::size_t MemoryOf(const RedisReply& reply) {
+  std::size_t bytes = sizeof(reply) + reply.text().size();
+  for (const RedisReply& element : reply.elements()) bytes += MemoryOf(element);
+  return bytes;
 }
 
 // A command's name in capitals, on the stack. Longer names aren't any's.
@@ -344,6 +355,7 @@ RedisReply RedisDispatcher::Command(const flare::RedisRequest& request) const {
   }
   std::vector<RedisReply> replies;
   if (request.size() > 2 && !list) {
+    if (request.size() > 2 + kMaxDescribed) return ErrReply("too many names");
     for (const std::string_view name : request.words().subspan(2)) {
       const auto found = all.find(Capitals(name).view());
       replies.push_back(found == all.end()
@@ -392,6 +404,22 @@ RedisReply RedisDispatcher::Discard(const flare::RedisRequest& request) const {
   return OkReply();
 }
 
+// Takes the memory of the reply off *room. An error takes the place of a reply
+// that is larger: the command has run, as the others do.
+RedisReply RedisDispatcher::RunQueued(const RedisPeer::Words& command,
+                                      RedisPeer* peer,
+                                      std::size_t* room) const {
+  const std::vector<std::string_view> words(command.begin(), command.end());
+  const flare::RedisRequest request(words, peer, /*in_transaction=*/true);
+  RedisReply reply = Call(Find(request.name()), request);
+  const std::size_t bytes = MemoryOf(reply);
+  if (bytes > *room) {
+    return ErrReply("the command ran, but the replies are too large");
+  }
+  *room -= bytes;
+  return reply;
+}
+
 RedisReply RedisDispatcher::Exec(const flare::RedisRequest& request) const {
   RedisPeer& peer = request.peer();
   if (!peer.queues_) return ErrReply("EXEC without MULTI");
@@ -404,13 +432,11 @@ RedisReply RedisDispatcher::Exec(const flare::RedisRequest& request) const {
   }
   bool ran = false;
   std::vector<RedisReply> replies;
+  std::size_t room = kMaxTransactionReplies;
   service_.guard_([&] {
     ran = true;
-    std::vector<std::string_view> words;
     for (const RedisPeer::Words& command : queued) {
-      words.assign(command.begin(), command.end());
-      const flare::RedisRequest one(words, &peer, /*in_transaction=*/true);
-      replies.push_back(Call(Find(one.name()), one));
+      replies.push_back(RunQueued(command, &peer, &room));
     }
   });
   return ran ? RedisReply::Of(Kind::kArray, std::move(replies))

@@ -53,6 +53,8 @@ class RedisDispatcher {
   Found Find(std::string_view name) const;
   RedisReply Call(const Found& found, const flare::RedisRequest& request) const;
   RedisReply Queue(const flare::RedisRequest& request) const;
+  RedisReply RunQueued(const RedisPeer::Words& command, RedisPeer* peer,
+                       std::size_t* room) const;
   bool Authenticate(std::string_view user, std::string_view password,
                     RedisPeer* peer) const;
   RedisReply DescribeCommand(std::string_view name, int arity) const;

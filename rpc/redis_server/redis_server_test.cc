@@ -320,6 +320,19 @@ TEST_F(RedisServerTest, DescribesItsCommands) {
             "[[\"count\", 1, [], 0, 0, 0], nil]");
 }
 
+// Answers to short words stay short.
+TEST_F(RedisServerTest, LimitsWhatItRepeatsAndDescribes) {
+  StartRedis();
+  RedisCommand unknown{"NONE"};
+  RedisCommand info{"COMMAND", "INFO"};
+  for (int i = 0; i != 1025; ++i) {
+    unknown.Add("");
+    info.Add("get");
+  }
+  EXPECT_LT(Answer(Encoded(unknown)).size(), 300u);
+  EXPECT_EQ(Answer(Encoded(info)), "-ERR too many names\r\n");
+}
+
 TEST_F(RedisServerTest, RunsTransactionsWithinTheirGuard) {
   std::atomic<int> guarded{0};
   bool run_them = true;
@@ -358,6 +371,23 @@ TEST_F(RedisServerTest, LimitsTransactions) {
   EXPECT_THAT(Answer(commands + "EXEC\n"),
               AllOf(HasSubstr("-ERR the transaction is too large\r\n"),
                     HasSubstr("-EXECABORT")));
+}
+
+TEST_F(RedisServerTest, LimitsRepliesOfTransactions) {
+  redis()
+      .AllowTransactions([](auto& run) { run(); })
+      .Handle("LARGE", 1, [this](const RedisRequest&) {
+        count_.fetch_add(1);
+        return RedisReply::OfString(std::string(30 << 20, 'a'));
+      });
+  StartRedis();
+  const auto replies =
+      Open().Transact({{"LARGE"}, {"LARGE"}, {"LARGE"}, {"COUNT"}});
+  ASSERT_EQ(replies->size(), 4u);
+  EXPECT_EQ((*replies)[1].text().size(), std::size_t{30} << 20);
+  EXPECT_EQ((*replies)[2].text(),
+            "ERR the command ran, but the replies are too large");
+  EXPECT_EQ((*replies)[3].integer(), 4);
 }
 
 // Memory that a client makes its connection keep counts as the server's.
