@@ -17,8 +17,9 @@
 // where the server counts requests.
 //
 // Answered without a handler: AUTH, CLIENT, COMMAND, DISCARD, ECHO, EXEC,
-// HELLO, MULTI, PING, QUIT, RESET, SELECT. A handler of that name takes their
-// place, except that of AUTH, DISCARD, EXEC, HELLO, MULTI, QUIT and RESET.
+// HELLO, INFO, MULTI, PING, QUIT, RESET, SELECT. A handler of that name takes
+// the place of the answer, except for AUTH, DISCARD, EXEC, HELLO, MULTI, QUIT
+// and RESET.
 #ifndef FLARE_RPC_REDIS_SERVICE_H_
 #define FLARE_RPC_REDIS_SERVICE_H_
 

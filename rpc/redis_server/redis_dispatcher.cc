@@ -121,6 +121,7 @@ const RedisDispatcher::Builtin RedisDispatcher::kBuiltins[] = {
     {"ECHO", 2, &RedisDispatcher::Echo, false, false, false},
     {"EXEC", 1, &RedisDispatcher::Exec, true, false, true},
     {"HELLO", -1, &RedisDispatcher::Hello, true, true, false},
+    {"INFO", -1, &RedisDispatcher::Info, false, false, false},
     {"MULTI", 1, &RedisDispatcher::Multi, true, false, true},
     {"PING", -1, &RedisDispatcher::Ping, false, false, false},
     {"QUIT", -1, &RedisDispatcher::Quit, true, true, true},
@@ -191,27 +192,27 @@ RedisReply RedisDispatcher::Call(const Found& found,
 
 // --- the connection ----------------------------------------------------------
 
-bool RedisDispatcher::Authenticate(std::string_view user,
-                                   std::string_view password,
-                                   RedisPeer* peer) const {
-  if (!service_.authenticator_(user, password)) return false;
+// Returns OK, or an error.
+RedisReply RedisDispatcher::Authenticate(std::string_view user,
+                                         std::string_view password,
+                                         RedisPeer* peer) const {
+  if (!service_.authenticator_) {
+    return ErrReply("AUTH called, but this server asks for no password");
+  }
+  if (!service_.authenticator_(user, password)) {
+    return RedisReply::OfError(
+        "WRONGPASS invalid username-password pair or user is disabled.");
+  }
   peer->authenticated_ = true;
   peer->user_ = user;
-  return true;
+  return OkReply();
 }
 
 RedisReply RedisDispatcher::Auth(const flare::RedisRequest& request) const {
   if (request.size() > 3) return ErrReply("syntax error");
-  if (!service_.authenticator_) {
-    return ErrReply("AUTH called, but this server asks for no password");
-  }
   const bool named = request.size() == 3;
-  const bool good = Authenticate(named ? request[1] : "default",
-                                 request[named ? 2 : 1], &request.peer());
-  return good ? OkReply()
-              : RedisReply::OfError(
-                    "WRONGPASS invalid username-password pair or user is "
-                    "disabled.");
+  return Authenticate(named ? request[1] : "default", request[named ? 2 : 1],
+                      &request.peer());
 }
 
 RedisReply RedisDispatcher::Hello(const flare::RedisRequest& request) const {
@@ -227,11 +228,8 @@ RedisReply RedisDispatcher::Hello(const flare::RedisRequest& request) const {
   for (std::size_t i = 2; i < request.size();) {
     const std::size_t left = request.size() - i;
     if (IEquals(request[i], "AUTH") && left >= 3) {
-      if (!service_.authenticator_ ||
-          !Authenticate(request[i + 1], request[i + 2], &peer)) {
-        return RedisReply::OfError(
-            "WRONGPASS invalid username-password pair or user is disabled.");
-      }
+      RedisReply shown = Authenticate(request[i + 1], request[i + 2], &peer);
+      if (shown.is_error()) return shown;
       i += 3;
     } else if (IEquals(request[i], "SETNAME") && left >= 2) {
       name = request[i + 1];
@@ -288,6 +286,14 @@ RedisReply RedisDispatcher::Echo(const flare::RedisRequest& request) const {
   return Bulk(request[1]);
 }
 
+// Some libraries ask for this before their first command, and take an error for
+// a broken server. The sections that the client names make no difference.
+RedisReply RedisDispatcher::Info(const flare::RedisRequest& /*request*/) const {
+  return Bulk(std::string("# Server\r\nredis_version:") + kRedisVersion +
+              "\r\nredis_mode:standalone\r\n\r\n"
+              "# Replication\r\nrole:master\r\n");
+}
+
 RedisReply RedisDispatcher::Ping(const flare::RedisRequest& request) const {
   if (request.size() > 2) return WrongArity(request.name());
   return request.size() == 2 ? Bulk(request[1]) : RedisReply::OfStatus("PONG");
@@ -321,7 +327,7 @@ RedisReply RedisDispatcher::Select(const flare::RedisRequest& request) const {
 
 // --- the commands that there are ---------------------------------------------
 
-// In the form that clients of Redis parse; nothing is known of keys.
+// In the form of Redis 7, which its clients parse; nothing is known of keys.
 RedisReply RedisDispatcher::DescribeCommand(std::string_view name,
                                             int arity) const {
   std::vector<RedisReply> facts;
@@ -329,6 +335,10 @@ RedisReply RedisDispatcher::DescribeCommand(std::string_view name,
   facts.push_back(RedisReply::OfInteger(arity == 0 ? -1 : arity));
   facts.push_back(RedisReply::Of(Kind::kArray, {}));  // Flags.
   for (int i = 0; i != 3; ++i) facts.push_back(RedisReply::OfInteger(0));
+  // Categories, tips, positions of keys, subcommands.
+  for (int i = 0; i != 4; ++i) {
+    facts.push_back(RedisReply::Of(Kind::kArray, {}));
+  }
   return RedisReply::Of(Kind::kArray, std::move(facts));
 }
 

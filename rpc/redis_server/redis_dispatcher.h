@@ -55,8 +55,8 @@ class RedisDispatcher {
   RedisReply Queue(const flare::RedisRequest& request) const;
   RedisReply RunQueued(const RedisPeer::Words& command, RedisPeer* peer,
                        std::size_t* room) const;
-  bool Authenticate(std::string_view user, std::string_view password,
-                    RedisPeer* peer) const;
+  RedisReply Authenticate(std::string_view user, std::string_view password,
+                          RedisPeer* peer) const;
   RedisReply DescribeCommand(std::string_view name, int arity) const;
 
   RedisReply Auth(const flare::RedisRequest& request) const;
@@ -66,6 +66,7 @@ class RedisDispatcher {
   RedisReply Echo(const flare::RedisRequest& request) const;
   RedisReply Exec(const flare::RedisRequest& request) const;
   RedisReply Hello(const flare::RedisRequest& request) const;
+  RedisReply Info(const flare::RedisRequest& request) const;
   RedisReply Multi(const flare::RedisRequest& request) const;
   RedisReply Ping(const flare::RedisRequest& request) const;
   RedisReply Quit(const flare::RedisRequest& request) const;

@@ -301,6 +301,9 @@ TEST_F(RedisServerTest, KeepsTheStateOfAConnection) {
             "-NOPROTO unsupported protocol version\r\n");
   EXPECT_NE(Answer(Encoded({"CLIENT", "ID"})),
             Answer(Encoded({"CLIENT", "ID"})));
+  EXPECT_EQ(Answer("AUTH a\nHELLO 3 AUTH a b\n"),
+            "-ERR AUTH called, but this server asks for no password\r\n"
+            "-ERR AUTH called, but this server asks for no password\r\n");
 }
 
 TEST_F(RedisServerTest, DescribesItsCommands) {
@@ -313,11 +316,21 @@ TEST_F(RedisServerTest, DescribesItsCommands) {
   const auto names = client.Execute({"COMMAND", "LIST"});
   EXPECT_EQ(names->ToString(),
             "[\"add\", \"auth\", \"client\", \"command\", \"count\", \"echo\", "
-            "\"hello\", \"ping\", \"quit\", \"reset\", \"select\", \"wait\"]");
-  EXPECT_EQ(Do(client, {"COMMAND", "COUNT"}), "12");
-  EXPECT_EQ(client.Execute({"COMMAND"})->size(), 12u);
+            "\"hello\", \"info\", \"ping\", \"quit\", \"reset\", \"select\", "
+            "\"wait\"]");
+  EXPECT_EQ(Do(client, {"COMMAND", "COUNT"}), "13");
+  EXPECT_EQ(client.Execute({"COMMAND"})->size(), 13u);
   EXPECT_EQ(Do(client, {"COMMAND", "INFO", "count", "none"}),
-            "[[\"count\", 1, [], 0, 0, 0], nil]");
+            "[[\"count\", 1, [], 0, 0, 0, [], [], [], []], nil]");
+}
+
+// ioredis sends nothing else before that has an answer.
+TEST_F(RedisServerTest, DescribesItself) {
+  StartRedis();
+  const auto info = Open().Execute({"INFO", "replication"});
+  ASSERT_EQ(info->kind(), Kind::kString);
+  EXPECT_THAT(info->text(), HasSubstr("\r\nredis_version:7.2.0\r\n"));
+  EXPECT_THAT(info->text(), HasSubstr("\r\nrole:master\r\n"));
 }
 
 // Answers to short words stay short.
