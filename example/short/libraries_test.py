@@ -59,6 +59,7 @@ class LibraryTest(unittest.TestCase):
                                   stderr=subprocess.DEVNULL, **options)
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
+        return server
 
     def start_redis(self, *arguments):
         port = str(free_port())
@@ -115,8 +116,9 @@ class LibraryTest(unittest.TestCase):
 
     def start_redis_server(self, *arguments):
         port = str(free_port())
-        self.start([os.path.join(HERE, 'redis_server'), '127.0.0.1:' + port,
-                    *arguments])
+        self.redis_server = self.start(
+            [os.path.join(HERE, 'redis_server'), '127.0.0.1:' + port,
+             *arguments])
         wait_until(lambda: self.redis_cli(port, 'QUIT') == 'OK\n')
         return port
 
@@ -147,6 +149,30 @@ class LibraryTest(unittest.TestCase):
         self.assertIn('errors: 0, replies: 1000\n', self.redis_cli(
             port, '--pipe', commands='INCR m\r\n' * 1000))
         self.assertEqual(self.redis_cli(port, 'GET', 'm'), '1000\n')
+
+    def send(self, port, commands):
+        client = socket.create_connection(('127.0.0.1', int(port)))
+        self.addCleanup(client.close)
+        client.settimeout(PATIENCE_S)
+        client.sendall(commands)
+        return client
+
+    # The reply to the first command tells that the second one has come.
+    def test_redis_server_wakes_those_that_wait(self):
+        port = self.start_redis_server()
+        client = self.send(port, b'PING\r\nWAITFOR n 1000\r\n')
+        self.assertEqual(client.recv(7), b'+PONG\r\n')
+        self.assertEqual(self.redis_cli(port, 'INCR', 'n'), '1\n')
+        self.assertEqual(client.recv(4), b':1\r\n')
+
+    def test_redis_server_stops_while_a_command_waits(self):
+        port = self.start_redis_server(
+            '', '--flare_rpc_server_drain_timeout_ms=1000')
+        client = self.send(port, b'PING\r\nWAITFOR n 1000\r\n')
+        self.assertEqual(client.recv(7), b'+PONG\r\n')
+        self.redis_server.terminate()
+        self.assertEqual(client.recv(4), b':0\r\n')
+        self.assertEqual(self.redis_server.wait(PATIENCE_S), 0)
 
     def test_redis_server_with_a_password(self):
         port = self.start_redis_server('secret')

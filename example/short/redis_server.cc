@@ -5,15 +5,14 @@
 //   redis-cli -p 6379 SET greeting hello
 #include <chrono>
 #include <functional>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "flare/base/string.h"
 #include "flare/fiber/condition_variable.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/mutex.h"
 #include "flare/init.h"
 #include "flare/rpc/redis_service.h"
@@ -45,22 +44,24 @@ class Store {
     const auto lock = Lock(request);
     std::string& value = values_[std::string(request[1])];
     const auto number = flare::TryParse<int>(value.empty() ? "0" : value);
-    if (!number || *number == std::numeric_limits<int>::max()) {
+    if (!number) {
       return RedisReply::OfError("ERR value is not an integer or out of range");
     }
-    value = std::to_string(*number + 1);
-    return RedisReply::OfInteger(*number + 1);
+    value = std::to_string(*number + 1LL);
+    changed_.notify_all();
+    return RedisReply::OfInteger(*number + 1LL);
   }
 
-  // WAITFOR key seconds: until there is such a key.
+  // WAITFOR key seconds: until there is such a key, or the server stops.
   RedisReply WaitFor(const RedisRequest& request) {
     const auto seconds = flare::TryParse<int>(request[2]);
     if (!seconds || request.in_transaction()) {
       return RedisReply::OfError("ERR can't wait like that");
     }
+    const auto stop = flare::fiber::ExecutionContext::Current()->stop_token();
     std::unique_lock lock(mutex_);
     const bool found = changed_.wait_for(
-        lock, std::chrono::seconds(*seconds),
+        lock, stop, std::chrono::seconds(*seconds),
         [&] { return values_.find(request[1]) != values_.end(); });
     return RedisReply::OfBoolean(found);
   }
@@ -93,10 +94,9 @@ flare::RedisService Serve(Store* store, std::string password) {
               [store](auto& request) { return store->WaitFor(request); })
       .AllowTransactions([store](auto& run) { store->Transact(run); });
   if (!password.empty()) {
-    redis.RequireAuth(
-        [password](std::string_view user, std::string_view shown) {
-          return user == "default" && shown == password;
-        });
+    redis.RequireAuth([password](auto user, auto shown) {
+      return user == "default" && shown == password;
+    });
   }
   return redis;
 }
@@ -111,8 +111,7 @@ int Main(int argc, char** argv) {
   if (!server.Start()) return 1;
   flare::WaitForQuitSignal();
   server.Stop();
-  server.Join();
-  return 0;
+  return server.Join() == 0 ? 0 : 1;  // 1: a handler was abandoned.
 }
 
 }  // namespace

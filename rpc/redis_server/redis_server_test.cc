@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "flare/fiber/event.h"
+#include "flare/fiber/execution_context.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/io/testing/tls_certificate.h"
 #include "flare/rpc/client/client_side.h"
@@ -591,6 +593,34 @@ TEST_F(RedisServerTest, AnswersReceivedCommandsAtAStop) {
   idle.Close();
   client.Close();
   EXPECT_EQ(server().Join(), 0u);
+}
+
+TEST_F(RedisServerTest, StopsHandlersThatWait) {
+  server_options().drain_timeout = 50ms;
+  std::atomic<fiber::StopCause> cause{};
+  redis().Handle("STAY", 1, [&](const RedisRequest&) {
+    fiber::ExecutionContext* const context = fiber::ExecutionContext::Current();
+    const std::stop_token stop = context->stop_token();
+    waits_.fetch_add(1);
+    static_cast<void>(go_.Wait(stop));
+    cause = context->stop_cause();
+    return RedisReply();
+  });
+  StartRedis();
+  {
+    RawClient client(endpoint());
+    client.Send("STAY\n");
+    ASSERT_TRUE(Waits(1));
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return cause == fiber::StopCause::kCallerGone; }));
+  RawClient client(endpoint());
+  client.Send("STAY\n");
+  ASSERT_TRUE(Waits(2));
+  server().Stop();
+  server().Join();
+  EXPECT_TRUE(
+      Eventually([&] { return cause == fiber::StopCause::kShuttingDown; }));
 }
 
 TEST_F(RedisServerTest, HandlersMayOutliveTheirClients) {
