@@ -13,8 +13,7 @@
 //
 // A client keeps connections for further requests; make one and use it for all.
 // Certificates of https are verified, by the roots of the system or by
-// Options::tls. HTTP/2, cookies and request bodies of unknown length are
-// missing: docs/http_client.md.
+// Options::tls. HTTP/2 and cookies are missing: docs/http_client.md.
 //
 // A request over a kept connection that the server closes meanwhile is sent
 // once more, over a new one, if its method may be repeated: GET, HEAD, PUT,
@@ -39,8 +38,8 @@ class HttpConnections;
 
 // Needs a running runtime. Thread-safe. Copies share connections and options.
 // Requests block the fiber (or the thread), for RequestOptions::timeout at
-// most. The last copy may go while requests are under way: kept connections
-// are closed.
+// most, unless a function of the options takes longer. The last copy may go
+// while requests are under way: kept connections are closed.
 class HttpClient {
  public:
   using Options = HttpClientOptions;

@@ -6,11 +6,15 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/base/expected.h"
+#include "flare/base/status.h"
 #include "flare/io/tls_options.h"
 
 namespace flare {
@@ -35,9 +39,11 @@ enum HttpErrorCode : int {
   ERROR_DECOMPRESS_RESPONSE = 12,
   ERROR_SSL = 15,  // The handshake failed; the certificate isn't good, say.
 
-  ERROR_INVALID_REQUEST = 1001,  // It can't be sent, a field's fault.
+  // It can't be sent, by a field's fault; or `body_source` is of another size.
+  ERROR_INVALID_REQUEST = 1001,
   ERROR_RESPONSE_TOO_LARGE = 1002,
-  // By `on_body`, or as the call in whose context it was made has ended.
+  // By `on_body` or `body_source`, or as the call in whose context it was made
+  // has ended.
   ERROR_CANCELLED = 1003,
   ERROR_SHUTDOWN = 1004,  // The client side of the process has ended.
   // A request for a WebSocket was answered otherwise.
@@ -87,6 +93,20 @@ struct HttpClientOptions {
   HttpProxyOptions proxy = {};
 };
 
+// A body that is made while it is sent.
+struct HttpBodySource {
+  // Returns the next piece; an empty one: the body has ended. Called in the
+  // requesting fiber or thread, and may suspend it; a response, the timeout and
+  // the end of the call are seen when it returns. Isn't called while more than
+  // 256 KiB wait to be sent. An error ends the request with ERROR_CANCELLED and
+  // its text; the server sees a body that is cut short.
+  std::function<Expected<Buffer, Status>()> next = {};
+  // The size of all, if it is known: the pieces must come to that, and `next`
+  // isn't called behind it. Else the body is sent in chunks, which servers of
+  // HTTP/1.0 don't take.
+  std::optional<std::uint64_t> size = {};
+};
+
 struct HttpRequestOptions {
   // For all of it: the look-up of the host, connecting, redirections, the
   // body. Requests that are made while a call is served take no longer than the
@@ -111,6 +131,13 @@ struct HttpRequestOptions {
   // meanwhile. False: the request ends with ERROR_CANCELLED. The body isn't
   // unpacked. Responses whose redirection is followed aren't shown.
   std::function<bool(const HttpResponse& response, Buffer piece)> on_body = {};
+  // Unless its `next` is empty: the request's body, in place of one of its own.
+  // Such a request is sent once: neither over another connection, nor to where
+  // a redirection with the same method leads, which is a response then. To send
+  // it again takes a new source: this one has lost its first pieces. It ends
+  // early if the response comes before the end of the body. `on_body` is called
+  // behind its end, so no more than 256 KiB of a response may come before.
+  HttpBodySource body_source = {};
 };
 
 struct HttpResponseInfo {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -268,6 +269,20 @@ void Patch(const flare::HttpClient& client) {
   request.set_body("{}");
   auto response = client.Request("https", "payments", request);
   if (!response) LOG(ERROR) << response.error().ToString();
+}
+
+flare::HttpClient::Result Upload(const flare::HttpClient& client,
+                                 std::ifstream* file) {
+  flare::HttpRequestOptions options;
+  options.timeout = 60s;
+  options.body_source.next = [file]() -> flare::Expected<flare::Buffer> {
+    std::string piece(64 << 10, '\0');
+    file->read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    piece.resize(static_cast<std::size_t>(file->gcount()));
+    if (file->bad()) return flare::Status(1, "the file can't be read");
+    return flare::CreateBufferSlow(piece);  // Empty at the end.
+  };
+  return client.Put("http://10.0.0.1/backups/today", "", options);
 }
 
 flare::HttpClient NewClient() {

@@ -76,10 +76,11 @@ io::Transport::Progress ConnectTunnel::ReadAnswer() {
     const std::size_t end = answer_.find(kEndOfHead);
     if (end != answer_.npos) answer_.resize(end + kEndOfHead.size());
     const std::size_t mine = answer_.size() - before;
+    size_ += mine;
     if (::recv(fd_, space, mine, 0) != static_cast<ssize_t>(mine)) {
       return Fail("bytes that it had sent are gone");
     }
-    if (answer_.size() > kMaxAnswer) return Fail("its head is too large");
+    if (size_ > kMaxAnswer) return Fail("its head is too large");
     if (end == answer_.npos) continue;
     if (const Progress progress = TakeHead(); progress != Progress::kWaiting) {
       return progress;
@@ -101,7 +102,7 @@ io::Transport::Progress ConnectTunnel::TakeHead() {
     return Progress::kWaiting;
   }
   if (*status < 300) return Progress::kDone;
-  return Fail(OneLine(line.substr(9)));
+  return Fail(OneLine(line.substr(9, 200)));
 }
 
 io::Transport::Progress ConnectTunnel::Fail(std::string_view why) {
@@ -147,13 +148,12 @@ ssize_t ConnectTunnel::Send(const iovec* pieces, std::size_t count, int flags) {
 }
 
 ssize_t ConnectTunnel::SendEnd() {
-  if (inner_ != nullptr) return inner_->SendEnd();
-  end_sent_ = true;
-  return 0;
+  return inner_ == nullptr ? 0 : inner_->SendEnd();
 }
 
 bool ConnectTunnel::end_sent() const {
-  return inner_ != nullptr ? inner_->end_sent() : end_sent_;
+  // The bare socket needs no more than its own end.
+  return inner_ == nullptr || inner_->end_sent();
 }
 
 flare::Status ConnectTunnel::failure() const {

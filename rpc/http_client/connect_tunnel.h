@@ -59,13 +59,12 @@ class ConnectTunnel final : public io::Transport {
   const std::string server_;
   const std::unique_ptr<io::Transport> inner_;
   int fd_ = -1;
-  std::string request_;  // The rest of it.
-  std::string answer_;   // The part that has come.
+  std::string request_;   // The rest of it.
+  std::string answer_;    // The part that has come.
+  std::size_t size_ = 0;  // ... with interim ones.
   bool open_ = false;
   flare::Status failure_;  // The proxy's.
-  // Without inner_.
-  std::size_t taken_ = 0;
-  bool end_sent_ = false;
+  std::size_t taken_ = 0;  // Without inner_.
 };
 
 }  // namespace flare::rpc

@@ -187,12 +187,22 @@ class HttpFetch {
     auto way = FindWay();
     if (!way) return way.error();
     const auto& [origin, proxy] = *way;
-    auto bytes = WriteHttpRequest(request_, url_, OwnLines(proxy),
-                                  /*to_proxy=*/proxy != nullptr);
+    auto bytes = WriteHttpRequest(request_, url_,
+                                  {.lines = OwnLines(proxy),
+                                   .to_proxy = proxy != nullptr,
+                                   .source = Source()});
     if (!bytes) return bytes.error();
-    for (bool fresh = false;; fresh = true) {
+    // A WebSocket's connection isn't kept behind it; and one that has been used
+    // may let less wait to be sent than the WebSocket does.
+    for (bool fresh = opening_ != nullptr;; fresh = true) {
       auto lease = connections_->Acquire(origin, fresh, limit_);
-      if (!lease) return lease.error();
+      if (!lease) {
+        const bool proxied = proxy != nullptr || origin.tunnel != nullptr;
+        if (!proxied) return lease.error();
+        return flare::Status(lease.error().code(),
+                             "by the proxy " + origin.connects_to() + ": " +
+                                 lease.error().message());
+      }
       connected_ = true;
       HttpClientConnection& connection = lease->connection();
       Result result = connection.Exchange(RequestOf(*bytes), limit_);
@@ -211,9 +221,7 @@ class HttpFetch {
       // A kept connection may have been closed before the request came.
       const bool lost = reused_ && !connection.replied() &&
                         result.error().code() == ERROR_CONNECTION;
-      if (!lost || (connection.sent() && !IsRepeatable(request_.method()))) {
-        return result;
-      }
+      if (!lost || (connection.sent() && !MayRepeat())) return result;
     }
   }
 
@@ -231,6 +239,12 @@ class HttpFetch {
     }
     const auto& proxies = connections_->proxies();
     if (!proxies) return proxies.error();
+    // It would go to servers, too.
+    if (proxies->any() && request_.headers()->contains("Proxy-Authorization")) {
+      return flare::Status(ERROR_INVALID_REQUEST,
+                           "the field Proxy-Authorization: the password for a "
+                           "proxy belongs to its URL");
+    }
     const HttpProxy* const proxy = proxies->For(url_);
     if (proxy == nullptr || url_.tls || opening_ != nullptr) {
       return Way{{url_.tls, url_.host, url_.address, proxy}};
@@ -243,9 +257,18 @@ class HttpFetch {
   // The fields of a request that only the client itself may write.
   std::string_view OwnLines(const HttpProxy* proxy) const {
     if (opening_ != nullptr) return opening_->lines();
-    const bool asks = proxy != nullptr &&
-                      !request_.headers()->contains("Proxy-Authorization");
-    return asks ? std::string_view(proxy->lines) : "";
+    return proxy != nullptr ? std::string_view(proxy->lines) : "";
+  }
+
+  // Null: the body, if there is one, is the request's.
+  const HttpBodySource* Source() const {
+    return options_.body_source.next != nullptr && !followed_
+               ? &options_.body_source
+               : nullptr;
+  }
+
+  bool MayRepeat() const {
+    return IsRepeatable(request_.method()) && Source() == nullptr;
   }
 
   HttpClientConnection::Request RequestOf(const Buffer& bytes) {
@@ -254,6 +277,7 @@ class HttpFetch {
     request.is_head = request_.method() == HttpMethod::Head;
     request.may_switch = opening_ != nullptr;
     request.max_body = options_.max_body_size;
+    request.source = Source();
     if (options_.on_body != nullptr) {
       request.max_body = SIZE_MAX;
       request.on_body = &on_body_;
@@ -262,7 +286,8 @@ class HttpFetch {
   }
 
   bool WillFollow(HttpStatus status) const {
-    return options_.max_redirection_count != 0 && IsRedirection(status);
+    return options_.max_redirection_count != 0 && IsRedirection(status) &&
+           (Source() == nullptr || DropsBody(status, request_.method()));
   }
 
   Result Unpack(HttpResponse response) const {
@@ -305,6 +330,7 @@ class HttpFetch {
                            "a redirection from https to http isn't followed");
     }
     RedirectHttpRequest(response.status(), url_, *to, &request_);
+    followed_ = true;
     url_ = *std::move(to);
     return {};
   }
@@ -326,6 +352,7 @@ class HttpFetch {
   HttpUrl url_;
   std::string counted_proxy_;  // The first request's, which it passes on.
   bool unpacks_ = false;
+  bool followed_ = false;  // A redirection.
   bool connected_ = false;
   bool reused_ = false;
 };
@@ -422,6 +449,7 @@ Expected<WebSocket> HttpClient::OpenWebSocket(
   if (!opening) return opening.error();
   RequestOptions request = options.request;
   request.on_body = nullptr;
+  request.body_source = {};
   rpc::HttpFetch fetch(connections_, RequestWith(HttpMethod::Get), request,
                        opening->get());
   Result result = fetch.Run(*http_url);

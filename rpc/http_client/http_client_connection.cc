@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -14,8 +16,24 @@ namespace {
 
 // More of a body than this isn't read ahead of Request::on_body.
 constexpr std::size_t kReadAhead = 256 << 10;
-// A body is read in pieces of up to this size.
+// Bodies are read, and made, in pieces of up to this size.
 constexpr std::size_t kMaxPiece = 1 << 20;
+
+// More of a body than this doesn't wait here to be sent.
+constexpr std::size_t kSendAhead = 256 << 10;
+
+// RFC 9112, 7.1. An empty piece is the last one.
+Buffer ChunkOf(Buffer piece) {
+  char size[20];
+  const char* const end =
+      std::to_chars(size, size + sizeof(size), piece.size(), 16).ptr;
+  BufferBuilder chunk;
+  chunk.Append(std::string_view(size, static_cast<std::size_t>(end - size)),
+               "\r\n");
+  chunk.Append(std::move(piece));
+  chunk.Append("\r\n");
+  return chunk.DestructiveGet();
+}
 
 io::StreamConnection::Options StreamOptionsOfHttpClient() {
   io::StreamConnection::Options options;
@@ -78,12 +96,19 @@ Expected<HttpResponse, flare::Status> HttpClientConnection::Exchange(
     Request request, const HttpWaitLimit& limit) {
   try {
     if (Send(&request)) {
+      if (request.source != nullptr && sent_) {
+        flare::Status status = SendBody(*request.source, limit);
+        if (!status.ok()) {
+          Close(status);
+          return status;
+        }
+      }
       if (flare::Status status = TakePieces(request, limit); !status.ok()) {
         Close(status);
         return status;
       }
     }
-  } catch (...) {  // By on_body. A text would take memory.
+  } catch (...) {  // By on_body, or the source. A text would take memory.
     Close(flare::Status(ERROR_CANCELLED));
     throw;
   }
@@ -104,6 +129,7 @@ bool HttpClientConnection::Send(Request* request) {
     response_.clear();
     body_.Clear();
     in_pieces_ = request->on_body != nullptr;
+    sending_ = request->source != nullptr;
     busy_ = true;  // [HX1]
   }
   switch (stream_->Write(std::move(request->bytes), io::Flush::kNow)) {
@@ -118,6 +144,77 @@ bool HttpClientConnection::Send(Request* request) {
       break;
   }
   return true;
+}
+
+// A response that comes first ends it; then the connection closes, so that no
+// wait for room is left.
+flare::Status HttpClientConnection::SendBody(const HttpBodySource& source,
+                                             const HttpWaitLimit& limit) {
+  // Without a text, which is made in the context of the request: by end().
+  const std::stop_callback cancel(
+      limit.stop, [this] { Close(flare::Status(ERROR_CANCELLED)); });
+  const auto end = [this, &limit] {
+    ScopedLock guard(lock_);
+    return done_ || !limit.exceeded() ? flare::Status()
+                                      : limit.Exceeded("sending the body");
+  };
+  stream_->LowerOutputRoom(kSendAhead);
+  std::uint64_t sent = 0;
+  for (;;) {
+    if (!AwaitRoom(limit)) return end();
+    Buffer piece;
+    if (source.size != sent) {
+      auto next = source.next();
+      if (IsOver(limit)) return end();
+      if (!next) {
+        return flare::Status(ERROR_CANCELLED,
+                             "body_source: " + next.error().message());
+      }
+      piece = *std::move(next);
+    }
+    sent += piece.size();
+    const bool ended = piece.empty() || source.size == sent;
+    if (source.size &&
+        (sent > *source.size || (ended && sent != source.size))) {
+      return flare::Status(ERROR_INVALID_REQUEST,
+                           "body_source has made other than its size, " +
+                               std::to_string(*source.size) +
+                               " bytes: " + (ended ? "" : "at least ") +
+                               std::to_string(sent));
+    }
+    if (!source.size) piece = ChunkOf(std::move(piece));
+    if (!SendPiece(std::move(piece), ended, limit) || ended) return end();
+  }
+}
+
+bool HttpClientConnection::IsOver(const HttpWaitLimit& limit) const {
+  ScopedLock guard(lock_);
+  return done_ || closed_ || limit.exceeded();
+}
+
+bool HttpClientConnection::AwaitRoom(const HttpWaitLimit& limit) {
+  return stream_->HasOutputRoom() ||
+         stream_->WaitWritable(ToSteadyNs(limit.at)) == io::RoomResult::kRoom;
+}
+
+bool HttpClientConnection::SendPiece(Buffer piece, bool last,
+                                     const HttpWaitLimit& limit) {
+  do {
+    Buffer part = piece.Cut(std::min(piece.size(), kMaxPiece));
+    if (last && piece.empty()) {
+      // Before the response to the whole request can come.
+      ScopedLock guard(lock_);
+      sending_ = false;
+    }
+    // Now: written by another fiber, it might count as unsent for a moment when
+    // the response is there already; see reusable().
+    if (stream_->Write(std::move(part), io::Flush::kNow) !=
+        io::WriteResult::kOk) {
+      return false;
+    }
+    if (piece.empty()) return true;
+  } while (AwaitRoom(limit));
+  return false;
 }
 
 flare::Status HttpClientConnection::TakePieces(const Request& request,
@@ -243,13 +340,13 @@ bool HttpClientConnection::OnData(Buffer& in, std::size_t* need,
   Buffer piece;
   const auto progress =
       reader_.Read(in, &response_, in_pieces_ ? &piece : &body_);
-  if (progress == HttpReplyReader::Result::kFailed) {
-    *error = reader_.failure().message();
-  } else if (progress == HttpReplyReader::Result::kNeedMore) {
+  if (progress == HttpReplyReader::Result::kNeedMore) {
     *need = std::min(reader_.expected(), kMaxPiece);
   }
-  if (Publish(progress, !in.empty(), std::move(piece))) return true;
-  return progress != HttpReplyReader::Result::kFailed;
+  const flare::Status published =
+      Publish(progress, !in.empty(), std::move(piece));
+  if (!published.ok()) *error = published.message();
+  return published.ok();
 }
 
 bool HttpClientConnection::TakeOther(Buffer& in, std::size_t* need,
@@ -273,8 +370,8 @@ bool HttpClientConnection::TakeOther(Buffer& in, std::size_t* need,
   return true;
 }
 
-bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
-                                   bool more_input, Buffer piece) {
+flare::Status HttpClientConnection::Publish(HttpReplyReader::Result progress,
+                                            bool more_input, Buffer piece) {
   bool through = false;
   {
     ScopedLock guard(lock_);
@@ -284,22 +381,31 @@ bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
     }
     switch (progress) {
       case HttpReplyReader::Result::kNeedMore:
+        if (pieces_.size() > kReadAhead && sending_) {
+          // on_body gets them behind the request's body, and the server may
+          // wait for us to read.
+          NoteFailure(flare::Status(
+              ERROR_RESPONSE_TOO_LARGE,
+              "much of the response came before the end of body_source"));
+          return failure_;
+        }
         if (pieces_.size() > kReadAhead && !paused_) {
           paused_ = true;
           stream_->PauseReading();  // [HX4]
         }
         if (!pieces_.empty()) Notify();
-        return true;
+        return {};
       case HttpReplyReader::Result::kFailed:
         NoteFailure(reader_.failure());
-        return false;
+        return reader_.failure();
       case HttpReplyReader::Result::kDone:
         break;
     }
     // Bytes behind the response would be taken for the next one. Failed: by
     // Close() meanwhile.
     switched_ = reader_.switched() && failure_.ok();
-    reusable_ = reader_.keeps_alive() && !more_input && failure_.ok();
+    reusable_ =
+        reader_.keeps_alive() && !more_input && !sending_ && failure_.ok();
     through = !reusable_ && !switched_;
     if (switched_) stream_->PauseReading();  // [HX6]
     done_ = true;
@@ -309,7 +415,7 @@ bool HttpClientConnection::Publish(HttpReplyReader::Result progress,
   if (through) {
     stream_->Close(flare::Status(ESHUTDOWN, "no request follows on it"));
   }
-  return true;
+  return {};
 }
 
 void HttpClientConnection::OnClosed(const flare::Status& why) {

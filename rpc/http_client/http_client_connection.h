@@ -93,6 +93,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
     bool may_switch = false;
     // Null: the body is in the response. See HttpRequestOptions::on_body.
     const std::function<bool(const HttpResponse&, Buffer)>* on_body = nullptr;
+    // Null: `bytes` have all of the request; else they have its head.
+    const HttpBodySource* source = nullptr;
   };
 
   // Null `transport`: without TLS. To be started or closed.
@@ -110,8 +112,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   flare::Status AwaitConnected(const HttpWaitLimit& limit,
                                std::chrono::nanoseconds connect_timeout);
 
-  // Sends a request and gets its response. Blocks. If it fails, or on_body
-  // throws, the connection is closed, or closing.
+  // Sends a request and gets its response. Blocks. If it fails, or on_body or
+  // the source throws, the connection is closed, or closing.
   Expected<HttpResponse, flare::Status> Exchange(Request request,
                                                  const HttpWaitLimit& limit);
 
@@ -157,6 +159,13 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   void ReleaseInput() override { hold_.Release(stream_.Get()); }
 
   bool Send(Request* request);
+  flare::Status SendBody(const HttpBodySource& source,
+                         const HttpWaitLimit& limit);
+  // Whether the rest of the body doesn't matter.
+  bool IsOver(const HttpWaitLimit& limit) const;
+  // False of these two: the connection has closed, or time is up.
+  bool AwaitRoom(const HttpWaitLimit& limit);
+  bool SendPiece(Buffer piece, bool last, const HttpWaitLimit& limit);
   // The reader's, behind a response 101.
   bool TakeOther(Buffer& in, std::size_t* need, std::string* error);
   // Hands the body over piece by piece until the response ends.
@@ -170,8 +179,9 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   // The first reason counts.
   void NoteFailure(const flare::Status& why) FLARE_REQUIRES(lock_);
   flare::Status FailureOf(const flare::Status& why) const FLARE_REQUIRES(lock_);
-  // Whether the response goes on.
-  bool Publish(HttpReplyReader::Result progress, bool more_input, Buffer piece);
+  // Fails if the connection must close.
+  flare::Status Publish(HttpReplyReader::Result progress, bool more_input,
+                        Buffer piece);
 
   const std::weak_ptr<Owner> owner_;
   const bool tls_;
@@ -194,7 +204,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   bool idle_ FLARE_GUARDED_BY(lock_) = false;  // [HX3]
   bool busy_ FLARE_GUARDED_BY(lock_) = false;
   bool replied_ FLARE_GUARDED_BY(lock_) = false;
-  bool done_ FLARE_GUARDED_BY(lock_) = false;  // The response has ended.
+  bool done_ FLARE_GUARDED_BY(lock_) = false;     // The response has ended.
+  bool sending_ FLARE_GUARDED_BY(lock_) = false;  // The body isn't all sent.
   bool reusable_ FLARE_GUARDED_BY(lock_) = false;
   bool paused_ FLARE_GUARDED_BY(lock_) = false;         // [HX4]
   Buffer pieces_ FLARE_GUARDED_BY(lock_);               // For Request::on_body.

@@ -68,6 +68,7 @@ TEST(HttpProxies, AreForAllHostsButSome) {
   }
   EXPECT_FALSE(IsProxied({"localhost:8080"}, "http://localhost:8080/"));
   EXPECT_TRUE(IsProxied({"localhost:8080"}, "http://localhost/"));
+  EXPECT_FALSE(IsProxied({"a.example:8080"}, "http://b.a.example:8080/"));
   EXPECT_FALSE(IsProxied({"10.0.0.1"}, "http://10.0.0.1:81/"));
   EXPECT_FALSE(IsProxied({"::1"}, "http://[::1]:81/"));
   EXPECT_FALSE(IsProxied({"[::1]"}, "http://[::1]/"));
@@ -86,7 +87,7 @@ TEST(HttpProxies, OfMalformedUrlsAreRefused) {
   for (const char* url :
        {"https://proxy", "socks5://proxy", "http://", "http://proxy:0",
         "http://proxy/path", "http://user@proxy", "http://user:%4@proxy",
-        "http://user:p@", "pro xy"}) {
+        "http://user:p@", "pro xy", "http://unix:3128"}) {
     const auto proxies = HttpProxies::Create({.http = url});
     ASSERT_FALSE(proxies) << url;
     EXPECT_EQ(proxies.error().code(), ERROR_INVALID_URI_ADDRESS);
@@ -107,12 +108,12 @@ TEST(HttpProxies, ComeFromTheEnvironment) {
   ::unsetenv("HTTP_PROXY");
   ::setenv("ALL_PROXY", "http://all", 1);
   ::setenv("https_proxy", "http://secure", 1);
-  ::setenv("no_proxy", "a.example, b.example", 1);
+  ::setenv("no_proxy", "a.example, b.example c.example", 1);
   const auto options = HttpProxyOptions::FromEnvironment();
   EXPECT_EQ(options.http, "http://all");
   EXPECT_EQ(options.https, "http://secure");
   EXPECT_EQ(options.except,
-            (std::vector<std::string>{"a.example", "b.example"}));
+            (std::vector<std::string>{"a.example", "b.example", "c.example"}));
   for (const char* name : {"ALL_PROXY", "https_proxy", "no_proxy"}) {
     ::unsetenv(name);
   }
@@ -183,13 +184,23 @@ TEST_F(HttpClientProxy, OfAMalformedUrlFailsRequests) {
   EXPECT_EQ(failed.error().message().find("secret"), std::string::npos);
 }
 
+TEST_F(HttpClientProxy, HasItsPasswordInItsUrl) {
+  client_ = HttpClient({.proxy = {.http = Proxy()}});
+  const auto failed = client_.Get(
+      "https://a.invalid/", {.headers = {"Proxy-Authorization: Basic x"}});
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), ERROR_INVALID_REQUEST);
+}
+
 // --- tunnels that are refused ------------------------------------------------
 
 TEST_F(HttpClientProxy, MayRefuseATunnel) {
   client_ = HttpClient(
       {.connect_timeout = 20s, .proxy = {.https = Proxy("me:pass@")}});
   const std::string large = "HTTP/1.1 200 OK\r\nX: " + std::string(20000, 'x');
-  const std::array<std::pair<std::string_view, std::string_view>, 6> cases = {{
+  std::string interim;
+  for (int i = 0; i != 1000; ++i) interim += "HTTP/1.1 100 Go on\r\n\r\n";
+  const std::array<std::pair<std::string_view, std::string_view>, 7> cases = {{
       {"HTTP/1.1 407 Proxy Authentication Required\r\nX: y\r\n\r\n",
        "407 Proxy Authentication Required"},
       {"HTTP/1.1 502 Bad\x01Gateway\r\n\r\n", "502 Bad"},
@@ -197,6 +208,7 @@ TEST_F(HttpClientProxy, MayRefuseATunnel) {
       {"HTTP/1.1 2", "it has closed the connection"},
       {"", "it has closed the connection"},
       {large, "its head is too large"},
+      {interim, "its head is too large"},
   }};
   for (const auto& [answer, why] : cases) {
     auto future = Ask("https://a.invalid/");
@@ -370,8 +382,9 @@ TEST_F(HttpClientTunnel, CarriesTls) {
 
 TEST_F(HttpClientTunnel, VerifiesTheServer) {
   ASSERT_NO_FATAL_FAILURE(Start(/*tls=*/true));
-  const auto failed = HttpClient({.proxy = {.https = proxy_->url()}})
-                          .Get("https://a.invalid/page", {.timeout = 20s});
+  const auto failed =
+      HttpClient({.connect_timeout = 20s, .proxy = {.https = proxy_->url()}})
+          .Get("https://a.invalid/page", {.timeout = 20s});
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code(), ERROR_SSL) << failed.error().ToString();
 }

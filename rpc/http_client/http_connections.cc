@@ -173,7 +173,7 @@ Expected<std::vector<Endpoint>, flare::Status> HttpConnections::LookUp(
   std::shared_ptr<Lookup> lookup = LookupUnderWay(host.get());
   if (lookup == nullptr) {
     // First, as there may be no memory for it.
-    auto own = std::make_shared<Lookup>();
+    auto own = std::make_shared<Lookup>(address);
     if (!lookups_.try_acquire_until(limit.stop, limit.at)) {
       return limit.Exceeded("waiting for other look-ups to look up " + address);
     }
@@ -211,7 +211,7 @@ std::shared_ptr<HttpConnections::Lookup> HttpConnections::BeginLookup(
   // hold this object; without any, kept connections close before it ends.
   const auto look = [all = weak_from_this(), host, lookup]() mutable {
     try {
-      lookup->found = LookUpHost(host->origin.connects_to());
+      lookup->found = LookUpHost(lookup->address);
     } catch (const std::bad_alloc&) {  // As below.
     }
     if (const auto self = all.lock()) {

@@ -119,6 +119,9 @@ class HttpConnections final
 
   // A look-up of one host, which all requests to it share.
   struct Lookup {
+    explicit Lookup(std::string what) : address(std::move(what)) {}
+
+    const std::string address;  // A proxy's goes with HttpConnections.
     fiber::Event done;
     // Once it is done.
     Expected<std::vector<Endpoint>, flare::Status> found{

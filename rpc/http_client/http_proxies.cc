@@ -58,7 +58,15 @@ Expected<std::optional<HttpProxy>, flare::Status> ParseProxy(
   if (!url) return BadProxy("it has no good host and port");
   if (url->target != "/") return BadProxy("it must end behind the port");
   proxy.address = url->address;
+  if (proxy.address.starts_with("unix:")) {
+    return BadProxy("a Unix socket isn't one");
+  }
   return std::optional(std::move(proxy));
+}
+
+bool IsWithin(std::string_view host, std::string_view domain) {
+  return host.size() > domain.size() && host.ends_with(domain) &&
+         host[host.size() - domain.size() - 1] == '.';
 }
 
 std::string_view WithoutPort(std::string_view address) {
@@ -107,10 +115,7 @@ bool HttpProxies::IsExcepted(std::string_view address) const {
     if (host.starts_with('[') && host.substr(1, host.size() - 2) == name) {
       return true;  // An IPv6 address without its brackets.
     }
-    if (host.size() > name.size() && host.ends_with(name) &&
-        host[host.size() - name.size() - 1] == '.') {
-      return true;
-    }
+    if (IsWithin(host, name) || IsWithin(address, name)) return true;
   }
   return false;
 }
@@ -126,8 +131,10 @@ HttpProxyOptions HttpProxyOptions::FromEnvironment() {
   if (options.http.empty()) options.http = all;
   if (options.https.empty()) options.https = all;
   const std::string except = rpc::EnvironmentOf("no_proxy", "NO_PROXY");
-  for (const std::string_view host : Split(except, ',')) {
-    options.except.emplace_back(Trim(host));
+  for (const std::string_view hosts : Split(except, ',')) {
+    for (const std::string_view host : Split(hosts, ' ')) {
+      options.except.emplace_back(Trim(host));
+    }
   }
   return options;
 }

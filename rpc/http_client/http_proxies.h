@@ -32,6 +32,7 @@ class HttpProxies {
   static Expected<HttpProxies, flare::Status> Create(
       const HttpProxyOptions& options);
 
+  bool any() const { return http_ || https_; }
   // Null: requests to that URL go to its host itself.
   const HttpProxy* For(const HttpUrl& url) const;
 

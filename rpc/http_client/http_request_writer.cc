@@ -76,10 +76,9 @@ flare::Status AddHttpField(std::string_view line, HttpHeaders* headers) {
   return {};
 }
 
-Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
-                                                 const HttpUrl& url,
-                                                 std::string_view lines,
-                                                 bool to_proxy) {
+Expected<Buffer, flare::Status> WriteHttpRequest(
+    const HttpRequest& request, const HttpUrl& url,
+    const HttpRequestParts& parts) {
   const HttpMethod method = request.method();
   if (method == HttpMethod::Unspecified || method == HttpMethod::Connect) {
     return BadRequest("the method " + std::string(ToStringView(method)) +
@@ -88,9 +87,12 @@ Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
   if (request.headers()->TryGetMultiple("Host").size() > 1) {
     return BadRequest("there are several fields Host");
   }
+  if (parts.source != nullptr && request.body_size() != 0) {
+    return BadRequest("there are a body and a body_source");
+  }
   BufferBuilder out;
-  out.Append(ToStringView(method), " ", to_proxy ? url.ToString() : url.target,
-             " HTTP/1.1\r\n");
+  out.Append(ToStringView(method), " ",
+             parts.to_proxy ? url.ToString() : url.target, " HTTP/1.1\r\n");
   AppendDefault(request, "Host", url.host, &out);
   AppendDefault(request, "User-Agent", std::string("flare/") + kVersion, &out);
   AppendDefault(request, "Accept", "*/*", &out);
@@ -100,10 +102,15 @@ Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
     }
     out.Append(name, ": ", value, "\r\n");
   }
-  out.Append(lines);
-  if (request.body_size() != 0 || HasBodyByNature(method)) {
+  out.Append(parts.lines);
+  if (parts.source != nullptr && !parts.source->size) {
+    out.Append("Transfer-Encoding: chunked\r\n");
+  } else if (parts.source != nullptr || request.body_size() != 0 ||
+             HasBodyByNature(method)) {
     out.Append("Content-Length: ");
-    AppendDecimal(std::uint64_t{request.body_size()}, &out);
+    AppendDecimal(parts.source != nullptr ? *parts.source->size
+                                          : std::uint64_t{request.body_size()},
+                  &out);
     out.Append("\r\n");
   }
   out.Append("\r\n");
@@ -111,16 +118,18 @@ Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
   return out.DestructiveGet();
 }
 
+bool DropsBody(HttpStatus status, HttpMethod method) {
+  if (status == HttpStatus::SeeOther) return method != HttpMethod::Head;
+  // As browsers do; RFC 9110, 15.4.2 allows it.
+  return (status == HttpStatus::MovedPermanently ||
+          status == HttpStatus::Found) &&
+         method == HttpMethod::Post;
+}
+
 void RedirectHttpRequest(HttpStatus status, const HttpUrl& from,
                          const HttpUrl& to, HttpRequest* request) {
   HttpHeaders* const headers = request->headers();
-  const bool see_other =
-      status == HttpStatus::SeeOther && request->method() != HttpMethod::Head;
-  // As browsers do; RFC 9110, 15.4.2 allows it.
-  const bool post_moved =
-      (status == HttpStatus::MovedPermanently || status == HttpStatus::Found) &&
-      request->method() == HttpMethod::Post;
-  if (see_other || post_moved) {
+  if (DropsBody(status, request->method())) {
     request->set_method(HttpMethod::Get);
     request->set_body(Buffer());
     for (std::string_view name : {"Content-Type", "Content-Encoding",

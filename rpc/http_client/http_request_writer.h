@@ -9,6 +9,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_client/http_url.h"
+#include "flare/rpc/http_client_options.h"
 #include "flare/rpc/http_message.h"
 
 namespace flare::rpc {
@@ -17,18 +18,30 @@ namespace flare::rpc {
 // and no more: line feeds and other control bytes are refused.
 flare::Status AddHttpField(std::string_view line, HttpHeaders* headers);
 
+struct HttpRequestParts {
+  // Fields that only the client itself may write, each with its CRLF.
+  std::string_view lines = {};
+  // The request is for a proxy, which learns the host by the target.
+  bool to_proxy = false;
+  // The body follows from there; null: it is the request's.
+  const HttpBodySource* source = nullptr;
+};
+
 // The bytes of a request to `url`: the method, the fields and the body of
 // `request`, with the fields that each request has. Fails with
-// ERROR_INVALID_REQUEST if the method is none or CONNECT, or if a field is
-// malformed or one that the client itself is to write. `lines`: of such fields,
-// each with its CRLF. `to_proxy`: the proxy learns the host by the target.
-Expected<Buffer, flare::Status> WriteHttpRequest(const HttpRequest& request,
-                                                 const HttpUrl& url,
-                                                 std::string_view lines = {},
-                                                 bool to_proxy = false);
+// ERROR_INVALID_REQUEST if the method is none or CONNECT, if a field is
+// malformed or one that the client itself is to write, or if there are two
+// bodies.
+Expected<Buffer, flare::Status> WriteHttpRequest(
+    const HttpRequest& request, const HttpUrl& url,
+    const HttpRequestParts& parts = {});
+
+// Whether a request that follows a redirection has no body any more: a POST,
+// say, becomes a GET.
+bool DropsBody(HttpStatus status, HttpMethod method);
 
 // Makes *request the one that follows a redirection with `status` from one URL
-// to another: maybe a GET without a body; without credentials if the other URL
+// to another, see DropsBody(); without credentials if the other URL
 // is another server's.
 void RedirectHttpRequest(HttpStatus status, const HttpUrl& from,
                          const HttpUrl& to, HttpRequest* request);
