@@ -8,6 +8,7 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -92,7 +93,10 @@ int Entry(int argc, char** argv) {
   flare::RegisterEtcdResolver();  // For --override_nslb.
   if (HasPrintFlag()) {
     const flare::Status printed = PrintRecordingsFromFlags();
-    return printed.ok() ? 0 : RefuseFlags(printed.message());
+    if (printed.ok()) return 0;
+    if (printed.code() == EINVAL) return RefuseFlags(printed.message());
+    LOG(ERROR) << printed.message() << ".";
+    return kSomeCallsFailed;
   }
   const auto options = PressOptionsFromFlags();
   if (!options) return RefuseFlags(options.error().message());

@@ -29,7 +29,8 @@ struct PressOptions {
 flare::Expected<PressOptions, flare::Status> PressOptionsFromFlags();
 
 // For --print: prints recorded calls. Blocks the thread for a moment, and the
-// fiber while it asks a server for descriptions.
+// fiber while it asks a server for descriptions. The code is EINVAL if a flag
+// or a file is wrong.
 flare::Status PrintRecordingsFromFlags();
 
 }  // namespace example
