@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "example/rpc/call_recorder.h"
 #include "example/rpc/load_options.h"
@@ -29,7 +30,9 @@ struct CallPlan {
 // The recorded outcome of a call that is sent again (replay.h).
 struct RecordedOutcome {
   int status = 0;
-  bool same_reply = true;  // As far as replies are compared.
+  bool same_reply = true;   // As far as replies are compared.
+  std::string_view method;  // As long as the call is there.
+  std::int64_t received_unix_ns = 0;
 };
 
 // Not thread-safe.

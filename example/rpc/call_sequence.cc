@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "example/rpc/any_call.h"
+#include "example/rpc/recording_json.h"
 #include "example/rpc/report.h"
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
@@ -41,19 +42,28 @@ bool IsUnreachable(int status) {
   }
 }
 
-// Says why calls fail, at most once per second.
-void LogFailure(int status, const std::string& reason, std::int64_t now_ns) {
+// True at most once per second.
+bool MayLog(std::int64_t now_ns) {
   constexpr std::int64_t kInterval = flare::kNsPerSecond;
   static std::atomic<std::int64_t> next_ns{0};
   // relaxed: it only decides who logs.
   std::int64_t next = next_ns.load(std::memory_order_relaxed);
-  if (now_ns < next ||
-      !next_ns.compare_exchange_strong(next, now_ns + kInterval,
-                                       std::memory_order_relaxed)) {
-    return;
-  }
-  LOG(WARNING) << "Call failed with " << DescribeStatus(status) << ": "
-               << reason;
+  return now_ns >= next &&
+         next_ns.compare_exchange_strong(next, now_ns + kInterval,
+                                         std::memory_order_relaxed);
+}
+
+// `reason`: why the call failed; "": it didn't.
+void LogChange(const RecordedOutcome& recorded, const std::string& server_addr,
+               int status, const std::string& reason) {
+  LOG(WARNING) << "Call of " << recorded.method << " recorded at "
+               << RecordedTimeText(recorded.received_unix_ns) << " to "
+               << server_addr << ": "
+               << (recorded.status == status
+                       ? "another reply"
+                       : DescribeStatus(recorded.status) + " became " +
+                             DescribeStatus(status))
+               << (reason.empty() ? "" : ": ") << reason;
 }
 
 }  // namespace
@@ -111,23 +121,27 @@ void CallSequence::Ended(std::int64_t now_ns) {
         recorder_->HadMessages(call_->messages());
       }
     }
-    if (load_.options.replay != nullptr) [[unlikely]]
-      Compare(0);
+    if (load_.options.replay != nullptr) [[unlikely]] {
+      Compare(0, "", now_ns);
+    }
     pause_ns_ = 0;
   }
 }
 
-bool CallSequence::Compare(int status) {
+void CallSequence::Compare(int status, const std::string& reason,
+                           std::int64_t now_ns) {
   const auto recorded = call_->recorded();
-  if (!recorded) return false;
+  if (!recorded) return;
   if (recorded->status != status) {
     recorder_->HadOtherStatus(recorded->status, status);
   } else if (!recorded->same_reply) {
     recorder_->HadOtherReply();
   } else {
-    return true;
+    return;
   }
-  return false;
+  if (MayLog(now_ns)) {
+    LogChange(*recorded, load_.options.server_addr, status, reason);
+  }
 }
 
 std::uint64_t CallSequence::Random() {
@@ -137,7 +151,12 @@ std::uint64_t CallSequence::Random() {
 void CallSequence::NoteFailure(int status, const std::string& reason,
                                std::int64_t now_ns) {
   recorder_->Failed(status);
-  if (!Compare(status)) LogFailure(status, reason, now_ns);
+  if (load_.options.replay != nullptr) {
+    Compare(status, reason, now_ns);
+  } else if (MayLog(now_ns)) {
+    LOG(WARNING) << "Call failed with " << DescribeStatus(status) << ": "
+                 << reason;
+  }
   // A service that fails its calls on purpose is called on at full speed. So is
   // one with an answer that fails --verify.
   const bool reached = call_->status() == 0 || call_->FailedByService();

@@ -98,8 +98,8 @@ class CallSequence {
 
  private:
   std::uint64_t Random();
-  // Compares the outcome of a recorded call. True: it is as recorded.
-  bool Compare(int status);
+  // Compares the outcome with the recorded one. `reason`: of a failure, or "".
+  void Compare(int status, const std::string& reason, std::int64_t now_ns);
   void NoteFailure(int status, const std::string& reason, std::int64_t now_ns);
 
   const Load load_;

@@ -27,19 +27,6 @@ std::string Hex(std::string_view bytes) {
   return text;
 }
 
-// "2026-12-01T00:15:00.123456Z".
-std::string TimeText(std::int64_t unix_ns) {
-  const auto seconds = static_cast<std::time_t>(unix_ns / 1'000'000'000);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[64];
-  const std::size_t size =
-      std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text + size, sizeof(text) - size, ".%06dZ",
-                static_cast<int>(unix_ns % 1'000'000'000 / 1000));
-  return text;
-}
-
 // {"key": value, ...} on one line.
 class JsonLine {
  public:
@@ -80,6 +67,18 @@ std::string MetadataJson(const flare::RecordedCall& call) {
 
 }  // namespace
 
+std::string RecordedTimeText(std::int64_t unix_ns) {
+  const auto seconds = static_cast<std::time_t>(unix_ns / 1'000'000'000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[64];
+  const std::size_t size =
+      std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + size, sizeof(text) - size, ".%06dZ",
+                static_cast<int>(unix_ns % 1'000'000'000 / 1000));
+  return text;
+}
+
 std::string RecordingJson(const flare::RecordedCall& call,
                           const MethodSource* source) {
   const google::protobuf::Descriptor* request = nullptr;
@@ -91,7 +90,7 @@ std::string RecordingJson(const flare::RecordedCall& call,
     }
   }
   JsonLine line;
-  line.Add("time", JsonString(TimeText(call.received_unix_ns)));
+  line.Add("time", JsonString(RecordedTimeText(call.received_unix_ns)));
   line.Add("method", JsonString(call.method));
   line.Add("peer", JsonString(call.peer));
   line.Add("status", std::to_string(call.status));

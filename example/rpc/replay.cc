@@ -142,6 +142,7 @@ class Replay::Maker {
     } else {
       item->timeout = options_.default_timeout;
     }
+    item->received_unix_ns = call->received_unix_ns;
     item->status = call->status;
     if (!options_.compare_replies || !call->reply) return;
     item->reply = std::move(call->reply);

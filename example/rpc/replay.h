@@ -53,6 +53,7 @@ class Replay {
     flare::Buffer attachment;
     flare::Metadata metadata;
     std::chrono::nanoseconds timeout{0};
+    std::int64_t received_unix_ns = 0;  // These are as recorded.
     int status = 0;
     std::optional<flare::RecordedCall::Reply> reply;  // To be compared.
   };

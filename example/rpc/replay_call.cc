@@ -38,7 +38,10 @@ class ReplayCall final : public Call {
   bool ReplyIsEcho() const override { return true; }
 
   std::optional<RecordedOutcome> recorded() const override {
-    return RecordedOutcome{.status = item_->status, .same_reply = SameReply()};
+    return RecordedOutcome{.status = item_->status,
+                           .same_reply = SameReply(),
+                           .method = item_->method->full_name(),
+                           .received_unix_ns = item_->received_unix_ns};
   }
 
  private:

@@ -165,18 +165,18 @@ std::string ChangeList(const CallStatistics& calls) {
 }
 
 // For recorded calls.
-void AddChangeLines(const Summary& summary, std::vector<std::string>* lines) {
-  if (!summary.replayed) return;
+void AddChangeLines(const CallSummary& summary, const std::string& prefix,
+                    std::vector<std::string>* lines) {
   const CallStatistics& calls = summary.calls;
   const std::uint64_t changes = calls.changes();
   const std::uint64_t all = calls.successes() + calls.failure_count();
-  std::string line = "Replayed: " + std::to_string(all - changes) +
+  std::string line = prefix + "Replayed: " + std::to_string(all - changes) +
                      " call(s) ended as recorded, " + std::to_string(changes) +
                      " otherwise";
   if (changes != 0) line += ": " + ChangeList(calls);
   lines->push_back(line + ".");
   if (summary.warm_up.changes() == 0) return;
-  lines->push_back("Otherwise than recorded during warm-up: " +
+  lines->push_back(prefix + "Otherwise than recorded during warm-up: " +
                    ChangeList(summary.warm_up) + ".");
 }
 
@@ -193,11 +193,12 @@ void AddMeasuredLines(const Summary& summary, std::vector<std::string>* lines) {
   lines->push_back(LatencyLine(summary.calls.latency_ns));
   AddMessageLine(summary, "", lines);
   AddFailureLines(summary, "", lines);
-  AddChangeLines(summary, lines);
+  if (summary.replayed) AddChangeLines(summary, "", lines);
   if (summary.tail) AddLines(*summary.tail, summary.seconds, "Tail: ", lines);
   AddUnsentLine(summary, "", lines);
   for (const auto& [server_addr, seconds, load] : summary.targets) {
     AddLines(load, seconds, server_addr + ": ", lines);
+    if (summary.replayed) AddChangeLines(load, server_addr + ": ", lines);
     if (load.tail) {
       AddLines(*load.tail, seconds, server_addr + ": tail: ", lines);
     }

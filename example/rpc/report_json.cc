@@ -113,11 +113,20 @@ void AddTail(const LoadSummary& summary, double seconds, int depth,
   object->Add("tail", tail.Finish());
 }
 
-std::string TargetJson(const TargetSummary& target) {
+// For recorded calls.
+void AddChanges(const CallSummary& summary, JsonObject* object) {
+  object->Add("changed_statuses", ChangedStatusesJson(summary.calls));
+  object->Add("changed_replies", summary.calls.changed_replies);
+  object->Add("warmup_changed_statuses", ChangedStatusesJson(summary.warm_up));
+  object->Add("warmup_changed_replies", summary.warm_up.changed_replies);
+}
+
+std::string TargetJson(const TargetSummary& target, bool replayed) {
   JsonObject object(1);
   object.Add("server_addr", flare::JsonString(target.server_addr));
   AddFigures(target.load, target.seconds, &object);
   object.Add("unsent", target.load.unsent);
+  if (replayed) AddChanges(target.load, &object);
   AddTail(target.load, target.seconds, 1, &object);
   object.Add("histogram_ns", HistogramJson(target.load.calls.latency_ns));
   return object.Finish();
@@ -130,12 +139,7 @@ std::string SummaryJson(const Summary& summary) {
   AddFigures(summary, summary.seconds, &object);
   object.Add("unsent", summary.unsent);
   object.Add("unended", summary.unended);
-  if (summary.replayed) {
-    object.Add("changed_statuses", ChangedStatusesJson(summary.calls));
-    object.Add("changed_replies", summary.calls.changed_replies);
-    object.Add("warmup_changed_statuses", ChangedStatusesJson(summary.warm_up));
-    object.Add("warmup_changed_replies", summary.warm_up.changed_replies);
-  }
+  if (summary.replayed) AddChanges(summary, &object);
   std::vector<std::string> arguments;
   for (const std::string& argument : summary.command_line) {
     arguments.push_back(flare::JsonString(argument));
@@ -145,7 +149,7 @@ std::string SummaryJson(const Summary& summary) {
   if (!summary.targets.empty()) {
     std::vector<std::string> targets;
     for (const TargetSummary& target : summary.targets) {
-      targets.push_back(TargetJson(target));
+      targets.push_back(TargetJson(target, summary.replayed));
     }
     object.Add("targets", JsonList(targets));
   }

@@ -146,6 +146,25 @@ TEST(Summary, RecordedCallsMayFailAsRecorded) {
             std::string::npos);
 }
 
+// One of them may be an older version than the other.
+TEST(Summary, TellsOfTheChangesOfEachTarget) {
+  Summary summary;
+  summary.targets.resize(2);
+  summary.targets[0].server_addr = "flare://a";
+  summary.targets[1].server_addr = "flare://b";
+  summary.targets[1].load.calls = Thousand();
+  summary.targets[1].load.calls.changed_replies = 4;
+  EXPECT_EQ(SummaryJson(summary).find("changed_"), std::string::npos);
+  summary.replayed = true;
+  EXPECT_EQ(SummaryLines(summary).back(),
+            "flare://b: Replayed: 996 call(s) ended as recorded, 4 otherwise: "
+            "other replies: 4.");
+  const std::string json = SummaryJson(summary);
+  const auto targets = json.find("flare://a");
+  EXPECT_NE(json.find("\"changed_replies\": 0", targets), std::string::npos);
+  EXPECT_NE(json.find("\"changed_replies\": 4", targets), std::string::npos);
+}
+
 // A load that consists of nothing but the tail.
 TEST(Summary, TailAloneMayBeWell) {
   Summary summary;

@@ -135,6 +135,7 @@ class Replays(ReplayTest):
                                "--replay_speed=0", status=1)
     self.assertEqual(figures["failures"], 0)
     self.assertEqual(figures["changed_statuses"], {"1234": {"0": 10}})
+    self.assertIn(r"status 1234 (STATUS_USER) became status 0", log)
     self.assertIn("0 call(s) ended as recorded, 10 otherwise", log)
 
   def test_other_replies_are_reported(self):
@@ -142,9 +143,13 @@ class Replays(ReplayTest):
                          press=("--body=x", "--timeout=20000"))
     server = self.other_server("--tell_identity")
     self.replay(server, folder, "--replay_speed=0")
-    _, figures = self.replay(server, folder, "--replay_speed=0",
-                             "--replay_compare_replies", status=1)
+    log, figures = self.replay(server, folder, "--replay_speed=0",
+                               "--replay_compare_replies", status=1)
     self.assertEqual(figures["changed_replies"], 5)
+    times = "|".join(call["time"] for call in self.print_calls(folder))
+    self.assertRegex(
+        log, f"Call of {ECHO} recorded at ({times}) to flare://127.0.0.1:"
+        f"{server.port}: another reply")
 
   def test_several_targets_share_the_calls(self):
     folder = self.record(9, press=("--timeout=20000",))
@@ -208,6 +213,17 @@ class Prints(ReplayTest):
     self.assertEqual(
         self.print_log.count("Calls of shop.Catalog are printed in hex"), 1,
         self.print_log)
+
+  def test_a_full_disk_is_no_wrong_flag(self):
+    folder = self.record(1, press=("--timeout=20000",))
+    with open("/dev/full", "w") as full:
+      ended = subprocess.run(
+          [harness.find_binary("press"), f"--replay={folder}", "--print",
+           "--flare_concurrency_hint=1"], stdout=full, stderr=subprocess.PIPE,
+          encoding="utf-8", timeout=2 * harness.PATIENCE_S)
+    self.assertEqual(ended.returncode, 1, ended.stderr)
+    self.assertIn("can't write to stdout: No space left", ended.stderr)
+    self.assertNotIn("--help", ended.stderr)
 
   def test_reflection_isnt_recorded(self):
     folder = self.record(1, press=(f"--method={ECHO}", "--data={}",
