@@ -57,7 +57,8 @@ std::atomic<Samples*> active{nullptr};
 std::atomic<int> inside{0};
 
 ThreadMutex profile_lock;
-std::unique_ptr<Samples> samples FLARE_GUARDED_BY(profile_lock);
+// Stay at exit, when handlers may still run.
+Samples* samples FLARE_GUARDED_BY(profile_lock) = nullptr;
 
 void OnProfileSignal(int, siginfo_t*, void* context) {
   const int saved_errno = errno;
@@ -148,13 +149,15 @@ Expected<std::unique_ptr<CpuProfile>, Status> CpuProfile::Start() {
                   "another profiler of this process has SIGPROF or its timer "
                   "(ITIMER_PROF): stop it");
   }
+  auto fresh = std::make_unique<Samples>();
   std::unique_ptr<CpuProfile> profile(new CpuProfile);
-  samples = std::make_unique<Samples>();
+  samples = fresh.release();  // From here on nothing throws.
   // seq_cst: publishes the samples to handlers [PF1].
-  active.store(samples.get(), std::memory_order_seq_cst);
+  active.store(samples, std::memory_order_seq_cst);
   const timeval period{.tv_sec = 0, .tv_usec = 1'000'000 / kHz};
   const itimerval timer{.it_interval = period, .it_value = period};
   setitimer(ITIMER_PROF, &timer, nullptr);
+  profile->running_ = true;
   return profile;
 }
 
@@ -162,7 +165,7 @@ CpuProfile::~CpuProfile() {
   if (!running_) return;
   ScopedLock guard(profile_lock);
   EndSampling();
-  samples.reset();
+  delete std::exchange(samples, nullptr);
 }
 
 std::string CpuProfile::Finish() {
@@ -170,7 +173,7 @@ std::string CpuProfile::Finish() {
   {
     ScopedLock guard(profile_lock);
     EndSampling();
-    taken = std::move(samples);
+    taken.reset(std::exchange(samples, nullptr));
   }
   running_ = false;
   // relaxed: nobody writes any more [PF1].

@@ -49,9 +49,8 @@ class CpuProfile {
 
  private:
   CpuProfile() = default;
-  void Stop();
 
-  bool running_ = true;
+  bool running_ = false;
   std::uint64_t lost_ = 0;
 };
 

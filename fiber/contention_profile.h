@@ -9,13 +9,15 @@
 //   WriteFile("contention.prof", report.ToPprof());  // pprof PROGRAM ...
 //   std::cout << report.ToText();
 //
-// A wait counts if a moment's spinning hasn't got the lock, whether the caller
-// gets it in the end or gives up. Waits that began before the profile aren't in
-// it; those that haven't ended by its end are, for so long as they have taken.
+// A wait counts if a moment's spinning hasn't got the lock (the first try, for
+// a SharedMutex), whether the caller gets it in the end or gives up. Waits that
+// began before the profile aren't in it; those that haven't ended by its end
+// are, for so long as they have taken.
 // The first part of a wait for a ConditionVariable isn't one for its mutex. A
 // lock that is free costs nothing more while a profile is taken, a wait some 10
-// us: the backtrace. With more than 2,000 waits a second only some of them are
-// sampled, and count as several.
+// us: the backtrace, which comes before the wait and isn't part of its time.
+// With more than 2,000 waits a second only some of them are sampled, and count
+// as several.
 //
 // Mutexes of threads (std::mutex, ThreadMutex) aren't seen: see perf lock.
 
@@ -71,7 +73,7 @@ class ContentionProfile {
  private:
   ContentionProfile() = default;
 
-  bool running_ = true;
+  bool running_ = false;
   std::int64_t since_ns_ = 0;
 };
 

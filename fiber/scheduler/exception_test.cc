@@ -16,6 +16,7 @@
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/latch.h"
 #include "flare/fiber/mutex.h"
+#include "flare/fiber/scheduler/thread_stack.h"
 #include "flare/fiber/task_group.h"
 #include "flare/fiber/testing/runtime_fixture.h"
 #include "flare/fiber/testing/stress.h"
@@ -53,6 +54,13 @@ class ExceptionTest : public testing::RuntimeTest {
   }
 };
 FLARE_INSTANTIATE_RUNTIME_TEST(ExceptionTest);
+
+TEST_P(ExceptionTest, ThrownOnTheStackOfAThread) {
+  OnBoth([] {
+    EXPECT_THROW(RunOnThreadStack([] { throw std::runtime_error("there"); }),
+                 std::runtime_error);
+  });
+}
 
 TEST_P(ExceptionTest, ThrownBelowAndCaughtAboveSuspensions) {
   OnMany([](int i) {

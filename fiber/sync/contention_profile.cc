@@ -93,22 +93,24 @@ std::string ContentionReport::ToText(std::size_t max_places) const {
 
 Expected<std::unique_ptr<ContentionProfile>, Status>
 ContentionProfile::Start() {
+  // First, as nothing may throw once it records.
+  std::unique_ptr<ContentionProfile> profile(new ContentionProfile);
   if (!LockWait::StartRecording()) {
     return Status(EBUSY,
                   "there is a contention profile in the making: wait for it");
   }
-  std::unique_ptr<ContentionProfile> profile(new ContentionProfile);
+  profile->running_ = true;
   profile->since_ns_ = NowNs();
   return profile;
 }
 
 ContentionProfile::~ContentionProfile() {
-  if (running_) LockWait::StopRecording();
+  if (running_) LockWait::DropRecording();
 }
 
 ContentionReport ContentionProfile::Finish() {
+  running_ = false;  // Also if there is no memory for the report.
   LockWait::Recorded recorded = LockWait::StopRecording();
-  running_ = false;
   ContentionReport report{.places = std::move(recorded.places),
                           .duration_ns = NowNs() - since_ns_,
                           .samples = recorded.samples,

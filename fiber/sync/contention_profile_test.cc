@@ -1,8 +1,12 @@
 #include "flare/fiber/contention_profile.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -12,13 +16,16 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/backtrace.h"
 #include "flare/base/clock.h"
 #include "flare/base/random.h"
+#include "flare/base/testing/at_last.h"
 #include "flare/fiber/condition_variable.h"
 #include "flare/fiber/fiber.h"
 #include "flare/fiber/fiber_list.h"
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/shared_mutex.h"
+#include "flare/fiber/sync/lock_wait.h"
 #include "flare/fiber/sync/sample_pace.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/fiber/testing/runtime_fixture.h"
@@ -249,12 +256,60 @@ TEST_P(ContentionProfileTest, MayStartAndEndWhileOthersWait) {
   thread.join();
 }
 
+[[gnu::noinline]] void CallBelow(int frames, const std::function<void()>& f) {
+  frames == 0 ? f() : CallBelow(frames - 1, f);
+  asm volatile("");  // So that the call isn't the last thing.
+}
+
+// The shortest of many.
+std::int64_t BacktraceNs() {
+  std::int64_t least_ns = std::numeric_limits<std::int64_t>::max();
+  for (int i = 0; i != 100; ++i) {
+    const std::int64_t begin_ns = NowNs();
+    static_cast<void>(CurrentBacktrace());
+    least_ns = std::min(least_ns, NowNs() - begin_ns);
+  }
+  return least_ns;
+}
+
+TEST(LockWaitTest, TimeOfTheBacktraceIsNotPartOfTheWait) {
+  PrepareBacktraces();
+  CallBelow(Backtrace::kMaxFrames, [] {
+    const std::int64_t backtrace_ns = BacktraceNs();
+    // The thread may lose its CPU within a wait of nothing.
+    EXPECT_TRUE(Eventually([&] {
+      EXPECT_TRUE(LockWait::StartRecording());
+      { const LockWait wait("Mutex"); }
+      const auto recorded = LockWait::StopRecording();
+      return recorded.places.size() == 1 &&
+             recorded.places[0].wait_ns < backtrace_ns / 2;
+    }));
+  });
+}
+
+// Threads may still wait then.
+TEST(LockWaitTest, CountsWaitsAtExit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto exit_while_recording = [] {
+    LockWait::StartRecording();
+    flare::testing::at_last = [] {
+      { const LockWait wait("Mutex"); }
+      std::_Exit(LockWait::StopRecording().places.size() == 1 ? 0 : 1);
+    };
+    std::exit(0);
+  };
+  EXPECT_EXIT(exit_while_recording(), ::testing::ExitedWithCode(0), "");
+}
+
 ContentionReport SmallReport() {
-  ContentionReport report{.duration_ns = 2'000'000'000, .samples = 3};
-  ContentionPlace place{.what = "Mutex",
-                        .waits = 3,
-                        .wait_ns = 1'500'000,
-                        .longest_ns = 1'000'000};
+  ContentionReport report;
+  report.duration_ns = 2'000'000'000;
+  report.samples = 3;
+  ContentionPlace place;
+  place.what = "Mutex";
+  place.waits = 3;
+  place.wait_ns = 1'500'000;
+  place.longest_ns = 1'000'000;
   place.where.Add(0xa1);
   place.where.Add(0xb2);
   report.places.push_back(place);

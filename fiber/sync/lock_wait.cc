@@ -1,6 +1,7 @@
 // [LW1] The places, and all that is counted, are under `places_lock`, which is
 //       taken for each sampled wait twice: when it begins, before the waiter
-//       takes anything of the lock that it waits for, and when it has ended.
+//       takes anything of the lock that it waits for (a backtrace would hold a
+//       Spinlock for too long), and when it has ended.
 // [LW2] A wait may begin in one recording and end in a later one, or in none.
 //       It knows the number of its own, and counts its end in that one only.
 // [LW3] A place keeps its index until the recording ends.
@@ -80,7 +81,8 @@ class WaitPlaces {
 };
 
 Spinlock places_lock;
-std::unique_ptr<WaitPlaces> wait_places FLARE_GUARDED_BY(places_lock);
+// Stay at exit, when threads may still wait.
+WaitPlaces* wait_places FLARE_GUARDED_BY(places_lock) = nullptr;
 std::uint64_t recording_number FLARE_GUARDED_BY(places_lock) = 0;
 std::int64_t recording_since_ns FLARE_GUARDED_BY(places_lock) = 0;
 std::uint64_t samples FLARE_GUARDED_BY(places_lock) = 0;
@@ -108,11 +110,11 @@ void LockWait::Begin(const char* what) {
   }
   weight_ = weight;
   recording_number_ = recording_number;
-  since_ns_ = now_ns;
+  since_ns_ = NowNs();  // The backtrace took longer than many a wait.
   WaitPlaces::Entry& entry = (*wait_places)[place_];
   entry.waiting += weight;
   entry.since_ns += static_cast<double>(weight) *
-                    static_cast<double>(now_ns - recording_since_ns);
+                    static_cast<double>(since_ns_ - recording_since_ns);
 }
 
 void LockWait::End() {
@@ -134,12 +136,13 @@ void LockWait::End() {
 bool LockWait::StartRecording() {
   PrepareBacktraces();
   auto places = std::make_unique<WaitPlaces>();
+  const std::int64_t now_ns = NowNs();  // The process's first call may throw.
   ScopedLock guard(places_lock);
   if (wait_places != nullptr) return false;
-  wait_places = std::move(places);
+  wait_places = places.release();
   ++recording_number;
-  recording_since_ns = NowNs();
-  sample_pace.Restart(recording_since_ns);
+  recording_since_ns = now_ns;
+  sample_pace.Restart(now_ns);
   samples = 0;
   lost = 0;
   // relaxed: the places are published by their lock [LW1].
@@ -155,13 +158,21 @@ LockWait::Recorded LockWait::StopRecording() {
     ScopedLock guard(places_lock);
     // relaxed: a waiter that still sees it set finds no places [LW1].
     recording_.store(false, std::memory_order_relaxed);
-    places = std::move(wait_places);
+    places.reset(std::exchange(wait_places, nullptr));
     recorded.samples = samples;
     recorded.lost = lost;
     now_ns = NowNs() - recording_since_ns;
   }
   if (places != nullptr) recorded.places = places->TakeAll(now_ns);
   return recorded;
+}
+
+void LockWait::DropRecording() noexcept {
+  std::unique_ptr<WaitPlaces> places;  // Freed without the lock.
+  ScopedLock guard(places_lock);
+  // relaxed: as in StopRecording [LW1].
+  recording_.store(false, std::memory_order_relaxed);
+  places.reset(std::exchange(wait_places, nullptr));
 }
 
 }  // namespace flare::fiber

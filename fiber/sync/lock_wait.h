@@ -68,7 +68,9 @@ class LockWait {
     std::uint64_t samples = 0;
     std::uint64_t lost = 0;  // Waits at further places.
   };
+  // Throws std::bad_alloc; it has stopped then, too.
   static Recorded StopRecording();
+  static void DropRecording() noexcept;
 
  private:
   [[gnu::noinline, gnu::cold]] void Begin(const char* what);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "flare/base/endpoint.h"
 #include "flare/base/heap_profile.h"
 #include "flare/base/sanitizer.h"
+#include "flare/base/testing/at_last.h"
 #include "flare/fiber/contention_profile.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/mutex.h"
@@ -205,6 +207,18 @@ TEST_F(ProfilePagesTest, CpuProfileOfTheAdminPortEndsWithTheServer) {
   EXPECT_TRUE(IsIdle());
 }
 
+TEST_F(ProfilePagesTest, ContentionProfilesLeaveTheAdminPortToOthers) {
+  StartServerWithProfiles();
+  for (const std::string path : {kContentionProfilePath, kContentionPath}) {
+    auto client = Ask(admin(), path + "?seconds=300");
+    ASSERT_TRUE(fiber::testing::Eventually(&fiber::LockWait::IsRecording));
+    EXPECT_THAT(Get(admin(), "/inspect/server"), HasSubstr(" 200 "));
+    client.reset();
+    EXPECT_TRUE(fiber::testing::Eventually(
+        [] { return !fiber::LockWait::IsRecording(); }));
+  }
+}
+
 // The addresses in a line "NANOSECONDS COUNT @ ADDRESS ...", as names.
 std::string NamesOfAddresses(const std::string& line) {
   std::istringstream words(line.substr(line.find('@') + 1));
@@ -305,6 +319,20 @@ TEST(CpuProfileTest, EndsWhileSignalsArrive) {
   }
   done = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+// [PF1]: until the very end.
+TEST(CpuProfileTest, MayTakeSamplesAtExit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto exit_while_active = [] {
+    if (!CpuProfile::Start()->release()) std::_Exit(1);
+    flare::testing::at_last = [] {
+      for (int i = 0; i != 10; ++i) raise(SIGPROF);
+      std::_Exit(0);
+    };
+    std::exit(0);
+  };
+  EXPECT_EXIT(exit_while_active(), ::testing::ExitedWithCode(0), "");
 }
 
 // A profiler of the program's own is left alone.

@@ -635,7 +635,10 @@ Status Server::StartAdmin() {
   if (!admin) return admin.error();
   admin_ = *std::move(admin);
   AddPages(rpc::PagesFor::kAdminPort, admin_->routes());
-  admin_->ServeApart(rpc::kCpuProfilePath);
+  for (const char* path : {rpc::kCpuProfilePath, rpc::kContentionProfilePath,
+                           rpc::kContentionPath}) {
+    admin_->ServeApart(path);
+  }
   admin_endpoint_ = admin_->local_endpoint();
   return admin_->Start();
 }
