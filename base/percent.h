@@ -14,18 +14,36 @@
 
 namespace flare {
 
+// The byte that an escape at `text[at]` stands for. Nothing: there is none, a
+// '%' without two hex digits included.
+inline std::optional<char> PercentEscapeAt(std::string_view text,
+                                           std::size_t at) {
+  if (text[at] != '%' || text.size() - at < 3) return std::nullopt;
+  const auto byte = TryParse<std::uint8_t>(text.substr(at + 1, 2), 16);
+  if (!byte) return std::nullopt;
+  return static_cast<char>(*byte);
+}
+
+// Leaves a '%' without two hex digits as it is.
+inline std::string UnescapePercentLeniently(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i != text.size(); ++i) {
+    const auto escaped = PercentEscapeAt(text, i);
+    out += escaped.value_or(text[i]);
+    if (escaped) i += 2;
+  }
+  return out;
+}
+
 // Nothing: a '%' isn't followed by two hex digits.
 inline std::optional<std::string> UnescapePercent(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i != text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    const auto byte = TryParse<std::uint8_t>(text.substr(i + 1, 2), 16);
-    if (!byte || text.size() - i < 3) return std::nullopt;
-    out += static_cast<char>(*byte);
-    i += 2;
+    const auto escaped = PercentEscapeAt(text, i);
+    if (text[i] == '%' && !escaped) return std::nullopt;
+    out += escaped.value_or(text[i]);
+    if (escaped) i += 2;
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "flare/base/percent.h"
 #include "flare/base/string.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/wire/json_scanner.h"
@@ -12,14 +13,6 @@
 namespace flare::rpc {
 
 namespace {
-
-// -1: it is none.
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 bool IsMethodChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -31,10 +24,8 @@ bool IsMethodChar(char c) {
 // is ".", "..", or empty and not the last, which handlers read differently.
 bool ToPlainPath(std::string_view path, std::string* plain) {
   for (std::size_t i = 0; i != path.size(); ++i) {
-    const int high = i + 2 < path.size() ? HexDigit(path[i + 1]) : -1;
-    const int low = i + 2 < path.size() ? HexDigit(path[i + 2]) : -1;
-    const bool escaped = path[i] == '%' && high >= 0 && low >= 0;
-    const char c = escaped ? static_cast<char>(16 * high + low) : path[i];
+    const auto escaped = PercentEscapeAt(path, i);
+    const char c = escaped.value_or(path[i]);
     if (c == '\\' || (escaped && (c == '/' || c == '\0'))) return false;
     plain->push_back(c);
     if (escaped) i += 2;

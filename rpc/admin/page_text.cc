@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 
+#include "flare/base/percent.h"
 #include "flare/base/string.h"
 
 namespace flare::rpc {
@@ -36,19 +36,9 @@ bool IsNamedAsThisHost(const HttpRequest& request, const Endpoint& peer) {
 }
 
 std::string UnescapeQuery(std::string_view text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned char byte = 0;
-    const char* const digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      plain.push_back(static_cast<char>(byte));
-      i += 2;
-    } else {
-      plain.push_back(text[i] == '+' ? ' ' : text[i]);
-    }
-  }
-  return plain;
+  std::string plain(text);
+  std::replace(plain.begin(), plain.end(), '+', ' ');
+  return UnescapePercentLeniently(plain);
 }
 
 QueryFields ParseQuery(std::string_view query) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/percent.h"
 #include "flare/base/string.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http/http_text.h"
@@ -48,12 +49,6 @@ constexpr std::array<TimeoutUnit, 6> kTimeoutUnits{{
 }};
 
 bool IsPlainInMessage(char c) { return c >= ' ' && c <= '~' && c != '%'; }
-
-int GrpcHexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = ToLower(c);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 bool IsGrpcControlByte(char c) {
   return static_cast<unsigned char>(c) < ' ' || c == 0x7f;
@@ -168,21 +163,7 @@ std::string EncodeGrpcMessage(std::string_view text) {
 }
 
 std::string DecodeGrpcMessage(std::string_view text) {
-  std::string decoded;
-  decoded.reserve(text.size());
-  for (std::size_t i = 0; i != text.size(); ++i) {
-    if (text[i] == '%' && text.size() - i > 2) {
-      const int high = GrpcHexDigit(text[i + 1]);
-      const int low = GrpcHexDigit(text[i + 2]);
-      if (high >= 0 && low >= 0) {
-        decoded += static_cast<char>(high << 4 | low);
-        i += 2;
-        continue;
-      }
-    }
-    decoded += text[i];
-  }
-  return decoded;
+  return UnescapePercentLeniently(text);
 }
 
 // --- grpc-status -----------------------------------------------------------

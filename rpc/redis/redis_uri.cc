@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "flare/base/percent.h"
 #include "flare/base/string.h"
 #include "flare/rpc/redis_client_options.h"
 
@@ -21,30 +22,14 @@ flare::Status BadRedisUri(std::string_view why) {
           "unix:/path?db=0 or redis-cluster://host:6379,host:6379");
 }
 
-// Nothing: an escape is malformed.
-std::optional<std::string> UnescapeUserInfo(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i != text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    const auto byte = TryParse<std::uint8_t>(text.substr(i + 1, 2), 16);
-    if (!byte || text.size() - i < 3) return std::nullopt;
-    out += static_cast<char>(*byte);
-    i += 2;
-  }
-  return out;
-}
-
 // Each of these functions returns the fault.
 std::string_view ReadUserInfo(std::string_view text, RedisUri* out) {
   const std::size_t colon = text.find(':');
   if (colon == text.npos) {
     return "before '@' there must be user:password, or :password";
   }
-  const auto user = UnescapeUserInfo(text.substr(0, colon));
-  const auto password = UnescapeUserInfo(text.substr(colon + 1));
+  const auto user = UnescapePercent(text.substr(0, colon));
+  const auto password = UnescapePercent(text.substr(colon + 1));
   if (!user || !password) return "a '%' isn't followed by two hex digits";
   out->user = *user;
   out->password = *password;
