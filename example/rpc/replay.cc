@@ -21,7 +21,9 @@ using google::protobuf::FileDescriptorProto;
 using google::protobuf::MethodDescriptor;
 
 // Recorded calls would belong to traces that are over.
-constexpr std::string_view kHeadersOfTraces[] = {"traceparent", "tracestate"};
+constexpr std::string_view kHeadersOfTraces[] = {
+    "traceparent", "tracestate",        "b3",           "x-b3-traceid",
+    "x-b3-spanid", "x-b3-parentspanid", "x-b3-sampled", "x-b3-flags"};
 
 Status BadCall(const RecordedCall& call, const std::string& why) {
   return Status(EINVAL, "the recorded call of " + flare::OneLine(call.method) +

@@ -109,6 +109,7 @@ TEST(Replay, SendsMetadataExceptOfTraces) {
   RecordedCall call = CallAt(0);
   call.metadata = {{"x-user", "7"},
                    {"traceparent", "00-0af7651916cd43dd"},
+                   {"x-b3-sampled", "1"},
                    {"x-region", "north"},
                    {"grpc-reserved", "x"}};
   call.attachment = "bytes";

@@ -28,8 +28,15 @@ std::string TextOf(std::string_view text, std::size_t most) {
 
 }  // namespace
 
-RecordedSpan::RecordedSpan(TraceContext context, std::int64_t start_ns)
-    : context_(std::move(context)), start_ns_(start_ns) {}
+RecordedSpan::RecordedSpan(TraceContext context, std::int64_t start_ns,
+                           std::string baggage)
+    : context_(std::move(context)),
+      start_ns_(start_ns),
+      baggage_(std::move(baggage)) {}
+
+TraceOrigin RecordedSpan::AsOrigin() const {
+  return {.parent = context_, .sampled = context_.sampled, .baggage = baggage_};
+}
 
 void RecordedSpan::SetAttribute(std::string_view name, Value value) {
   if (!recording()) return;

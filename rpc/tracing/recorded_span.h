@@ -18,6 +18,7 @@
 #include "flare/rpc/message_observer.h"
 #include "flare/rpc/tracing/span_data.h"
 #include "flare/rpc/tracing/trace_context.h"
+#include "flare/rpc/tracing/trace_headers.h"
 
 namespace flare {
 
@@ -27,9 +28,13 @@ class RecordedSpan final : public RefCounted<RecordedSpan> {
 
   // One that is recorded if the context is sampled. It began at `start_ns`, in
   // NowNs() time.
-  RecordedSpan(TraceContext context, std::int64_t start_ns);
+  RecordedSpan(TraceContext context, std::int64_t start_ns,
+               std::string baggage = {});
 
   const TraceContext& context() const { return context_; }
+  const std::string& baggage() const { return baggage_; }
+  // The place of its children in the trace.
+  TraceOrigin AsOrigin() const;
   bool recording() const { return context_.sampled; }
 
   // No effect when it has ended, or isn't recorded.
@@ -53,6 +58,7 @@ class RecordedSpan final : public RefCounted<RecordedSpan> {
 
   const TraceContext context_;
   const std::int64_t start_ns_;
+  const std::string baggage_;
   Counter received_;
   Counter sent_;
   fiber::Mutex mutex_;

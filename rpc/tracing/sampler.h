@@ -21,8 +21,8 @@ struct SamplingQuestion {
   // request of an HttpClient, or the name of a ScopedSpan.
   std::string_view name;
   TraceId trace_id;
-  // The caller has decided for its part of the trace: by_default says how.
-  // Only calls that are served are asked about in this case.
+  // The caller has a span in the trace, and mostly has decided: by_default says
+  // how. Only calls that are served are asked about in this case.
   bool has_parent;
   // The decision without a sampler: the caller's, or TracingOptions'
   // sample_ratio's.

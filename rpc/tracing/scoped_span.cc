@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "flare/fiber/execution_context.h"
 #include "flare/rpc/tracing/current_span.h"
 #include "flare/rpc/tracing/recorded_span.h"
+#include "flare/rpc/tracing/trace_headers.h"
 #include "flare/rpc/tracing/tracer.h"
 
 namespace flare {
@@ -28,14 +28,14 @@ namespace {
 // The facts that a new part begins with. No tracer: there is no part.
 struct Beginning {
   std::shared_ptr<Tracer> tracer = nullptr;
-  std::optional<TraceContext> parent = std::nullopt;
+  TraceOrigin origin = {};
 };
 
 Beginning Begin() {
   const RefPtr<RecordedSpan>* const current = CurrentRecordedSpan();
   if (current == nullptr) return {.tracer = Tracer::Installed()};
   if (*current == nullptr || !(*current)->recording()) return {};
-  return {.tracer = Tracer::Installed(), .parent = (*current)->context()};
+  return {.tracer = Tracer::Installed(), .origin = (*current)->AsOrigin()};
 }
 
 }  // namespace
@@ -47,11 +47,12 @@ ScopedSpan::ScopedSpan(std::string_view name) {
     return;
   }
   RefPtr<RecordedSpan> span = beginning.tracer->Begin(
-      SpanKind::kInternal, name, beginning.parent, NowNs());
+      SpanKind::kInternal, name, beginning.origin, NowNs());
   Span::operator=(Span(span));
   SpanData outcome;
   outcome.kind = SpanKind::kInternal;
-  outcome.parent_id = beginning.parent ? beginning.parent->span_id : 0;
+  const auto& parent = beginning.origin.parent;
+  outcome.parent_id = parent ? parent->span_id : 0;
   if (span->recording()) outcome.name = name;
   auto context = NewContextOfSpan(fiber::ExecutionContext::Capture(), span);
   part_.reset(

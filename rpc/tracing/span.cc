@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "flare/rpc/tracing/baggage.h"
 #include "flare/rpc/tracing/current_span.h"
 #include "flare/rpc/tracing/recorded_span.h"
 
@@ -23,6 +24,15 @@ std::string Span::trace_id() const {
 
 TraceContext Span::context() const {
   return span_ == nullptr ? TraceContext() : span_->context();
+}
+
+std::string Span::baggage() const {
+  return span_ == nullptr ? "" : span_->baggage();
+}
+
+std::optional<std::string> Span::baggage(std::string_view name) const {
+  if (span_ == nullptr) return std::nullopt;
+  return FindBaggage(span_->baggage(), name);
 }
 
 void Span::SetAttribute(std::string_view name, std::string_view value) {

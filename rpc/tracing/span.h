@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,12 @@ class Span {
   std::string trace_id() const;
   // To hand on by other ways than calls. All 0 if there is no span.
   TraceContext context() const;
+
+  // With TracingOptions::baggage: the baggage of the call that is served, as
+  // its header has it ("name=value,..."), and the value of one name, without
+  // escapes. Empty, and nullopt, if there is none.
+  std::string baggage() const;
+  std::optional<std::string> baggage(std::string_view name) const;
 
   // One of that name is replaced.
   void SetAttribute(std::string_view name, std::string_view value);

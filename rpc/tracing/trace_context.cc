@@ -15,18 +15,6 @@ void AppendHex(std::uint64_t value, int digits, std::string* text) {
   }
 }
 
-// Lower-case digits only, as the standard demands.
-std::optional<std::uint64_t> ParseHex(std::string_view digits) {
-  std::uint64_t value = 0;
-  for (const char c : digits) {
-    const bool decimal = c >= '0' && c <= '9';
-    if (!decimal && !(c >= 'a' && c <= 'f')) return std::nullopt;
-    value = value << 4 |
-            static_cast<std::uint64_t>(decimal ? c - '0' : c - 'a' + 10);
-  }
-  return value;
-}
-
 // --- tracestate ------------------------------------------------------------
 
 bool IsKeyStart(char c) {
@@ -131,6 +119,18 @@ std::uint64_t NextOf(std::uint64_t* state) {
 
 }  // namespace
 
+std::optional<std::uint64_t> ParseHexId(std::string_view digits) {
+  if (digits.empty() || digits.size() > 16) return std::nullopt;
+  std::uint64_t value = 0;
+  for (const char c : digits) {
+    const bool decimal = c >= '0' && c <= '9';
+    if (!decimal && !(c >= 'a' && c <= 'f')) return std::nullopt;
+    value = value << 4 |
+            static_cast<std::uint64_t>(decimal ? c - '0' : c - 'a' + 10);
+  }
+  return value;
+}
+
 std::string TraceId::ToString() const {
   std::string text;
   text.reserve(32);
@@ -163,11 +163,11 @@ std::optional<TraceContext> ParseTraceparent(std::string_view value) {
       value[52] != '-') {
     return std::nullopt;
   }
-  const auto version = ParseHex(value.substr(0, 2));
-  const auto high = ParseHex(value.substr(3, 16));
-  const auto low = ParseHex(value.substr(19, 16));
-  const auto span = ParseHex(value.substr(36, 16));
-  const auto flags = ParseHex(value.substr(53, 2));
+  const auto version = ParseHexId(value.substr(0, 2));
+  const auto high = ParseHexId(value.substr(3, 16));
+  const auto low = ParseHexId(value.substr(19, 16));
+  const auto span = ParseHexId(value.substr(36, 16));
+  const auto flags = ParseHexId(value.substr(53, 2));
   if (!version || !high || !low || !span || !flags) return std::nullopt;
   if (*version == 0xff || (*high | *low) == 0 || *span == 0) {
     return std::nullopt;

@@ -33,6 +33,10 @@ struct TraceId {
 // 16 digits.
 std::string SpanIdToString(std::uint64_t span_id);
 
+// The value of at most 16 digits in lower case, as the standard demands;
+// nullopt: others.
+std::optional<std::uint64_t> ParseHexId(std::string_view digits);
+
 struct TraceContext {
   TraceId trace_id = {};
   std::uint64_t span_id = 0;  // 0: none.

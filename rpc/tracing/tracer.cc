@@ -38,27 +38,29 @@ bool Tracer::Samples(const SamplingQuestion& question) const {
 }
 
 RefPtr<RecordedSpan> Tracer::Begin(SpanKind kind, std::string_view name,
-                                   const std::optional<TraceContext>& parent,
+                                   const TraceOrigin& origin,
                                    std::int64_t start_ns) const {
   TraceContext context;
-  if (parent) {
-    context = *parent;
+  if (origin.parent) {
+    context = *origin.parent;
   } else {
     context.trace_id = NewTraceId();
-    // By the id, as OpenTelemetry's libraries: of two programs that begin
-    // traces, the one with the larger ratio samples all that the other would.
-    context.sampled = context.trace_id.low >> 1 < sampled_below_;
   }
+  // By the id, as OpenTelemetry's libraries: of two programs that begin traces,
+  // the one with the larger ratio samples all that the other would.
+  context.sampled =
+      origin.sampled.value_or(context.trace_id.low >> 1 < sampled_below_);
   // A decision is one of the process for its part of the trace.
-  if (!parent || kind == SpanKind::kServer) {
+  if (!origin.parent || kind == SpanKind::kServer) {
     context.sampled = Samples({.kind = kind,
                                .name = name,
                                .trace_id = context.trace_id,
-                               .has_parent = parent.has_value(),
+                               .has_parent = origin.parent.has_value(),
                                .by_default = context.sampled});
   }
   context.span_id = NewSpanId();
-  return MakeRefCounted<RecordedSpan>(std::move(context), start_ns);
+  return MakeRefCounted<RecordedSpan>(std::move(context), start_ns,
+                                      origin.baggage);
 }
 
 namespace {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +17,7 @@
 #include "flare/rpc/tracing/recorded_span.h"
 #include "flare/rpc/tracing/sampler.h"
 #include "flare/rpc/tracing/span_data.h"
-#include "flare/rpc/tracing/trace_context.h"
+#include "flare/rpc/tracing/trace_headers.h"
 
 namespace flare {
 
@@ -27,6 +26,7 @@ class Tracer {
   struct Options {
     double sample_ratio = 1;
     Sampler sampler = nullptr;
+    TraceHeaderOptions headers = {};
     std::vector<std::string> excluded = {};
     std::size_t recent_spans = 1;
   };
@@ -37,11 +37,13 @@ class Tracer {
   // Whether calls of that method, or of that path, are left alone.
   bool Excludes(std::string_view method) const;
 
-  // A span of this process, whose parent is `parent`; nullopt: it begins a
-  // trace. It began at `start_ns`, in NowNs() time. `name`: for the sampler.
+  // A span of this process, of the trace that `origin` names. It began at
+  // `start_ns`, in NowNs() time. `name`: for the sampler.
   RefPtr<RecordedSpan> Begin(SpanKind kind, std::string_view name,
-                             const std::optional<TraceContext>& parent,
+                             const TraceOrigin& origin,
                              std::int64_t start_ns) const;
+
+  const TraceHeaderOptions& headers() const { return options_.headers; }
 
   // As RecordedSpan::End(), and hands it on.
   void End(RecordedSpan* span, SpanData outcome);

@@ -23,14 +23,14 @@ class TracesPageTest : public ::testing::Test {
   // The span's end; ids are chosen by the tracer.
   RefPtr<RecordedSpan> Add(const RefPtr<RecordedSpan>& parent, std::string name,
                            bool failed = false) {
-    const auto context =
-        parent == nullptr ? std::nullopt : std::optional(parent->context());
-    auto span = tracer_.Begin(SpanKind::kClient, "", context, 0);
+    const TraceOrigin origin =
+        parent == nullptr ? TraceOrigin() : parent->AsOrigin();
+    auto span = tracer_.Begin(SpanKind::kClient, "", origin, 0);
     span->SetAttribute("user", "<b>\"Jo\" & Co</b>");
     span->AddEvent("looked");
     SpanData outcome;
     outcome.name = std::move(name);
-    outcome.parent_id = context ? context->span_id : 0;
+    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
     outcome.failed = failed;
     outcome.error = failed ? "why\nnot" : "";
     outcome.peer = "10.0.0.1:80";

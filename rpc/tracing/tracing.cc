@@ -28,6 +28,9 @@ Status CheckOptions(const TracingOptions& options) {
   if (!(options.sample_ratio >= 0 && options.sample_ratio <= 1)) {
     return wrong("sample_ratio", "from 0 to 1");
   }
+  if (options.header_forms.empty()) {
+    return wrong("header_forms", "of one form at least");
+  }
   if (options.recent_spans < 1) return wrong("recent_spans", "at least 1");
   if (options.max_batch < 1) return wrong("max_batch", "at least 1");
   if (options.max_queue < options.max_batch) {
@@ -102,6 +105,8 @@ Expected<std::unique_ptr<Tracing>, Status> Tracing::Install(
   auto tracer = std::make_shared<Tracer>(
       Tracer::Options{.sample_ratio = options.sample_ratio,
                       .sampler = std::move(options.sampler),
+                      .headers = {.forms = std::move(options.header_forms),
+                                  .baggage = options.baggage},
                       .excluded = std::move(options.excluded),
                       .recent_spans = options.recent_spans},
       *std::move(exporter));

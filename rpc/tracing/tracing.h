@@ -31,6 +31,7 @@
 #include "flare/rpc/tracing/sampler.h"
 #include "flare/rpc/tracing/span.h"
 #include "flare/rpc/tracing/span_exporter.h"
+#include "flare/rpc/tracing/trace_headers.h"
 
 namespace flare {
 
@@ -55,6 +56,14 @@ struct TracingOptions {
                                        "grpc.reflection.",
                                        "opentelemetry.proto.collector.",
                                        "/v1/traces"};
+  // The forms of the headers that say to which trace a request belongs. The
+  // first of them that a request has is read; calls are sent with all of them.
+  // Others of the same names are replaced.
+  std::vector<TraceHeaderForm> header_forms = {TraceHeaderForm::kW3c};
+  // Hands W3C Baggage of calls that are served on to all calls that are made
+  // meanwhile, unless these have a header `baggage` of their own: strangers'
+  // baggage, too.
+  bool baggage = false;
   // A collector that takes OTLP: over gRPC, as the URI of a channel
   // ("grpc://10.0.0.9:4317"), or over HTTP ("http://10.0.0.9:4318"). Empty:
   // none. otlp_exporter.h has more.

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "flare/rpc/rpc_server_controller.h"
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/tracing/current_span.h"
+#include "flare/rpc/tracing/trace_headers.h"
 
 namespace flare {
 namespace {
@@ -44,33 +46,25 @@ void CountMessage(const google::protobuf::Message* message,
   span->Count({.direction = direction, .bytes = message->ByteSizeLong()});
 }
 
-// The parent that the headers of a request name. More than one `traceparent` is
-// as good as none.
-std::optional<TraceContext> ParentOf(
-    const std::vector<std::string_view>& traceparents,
-    const std::vector<std::string_view>& tracestates) {
-  if (traceparents.size() != 1) return std::nullopt;
-  auto parent = ParseTraceparent(traceparents.front());
-  if (parent) parent->state = JoinTracestate(tracestates);
-  return parent;
-}
-
-std::optional<TraceContext> ParentOf(const InterceptedCall& call) {
+TraceOrigin OriginOf(const InterceptedCall& call,
+                     const TraceHeaderOptions& options) {
   if (const HttpRequest* const request = call.http_request()) {
     const HttpHeaders& headers = *request->headers();
-    return ParentOf(headers.TryGetMultiple(kTraceparent),
-                    headers.TryGetMultiple(kTracestate));
+    return ReadTraceHeaders(options, [&](std::string_view name) {
+      return headers.TryGetMultiple(name);
+    });
   }
   const Metadata& metadata = call.controller().GetRequestMetadata();
-  if (metadata.empty()) return std::nullopt;
-  return ParentOf(metadata.GetAll(kTraceparent), metadata.GetAll(kTracestate));
+  if (metadata.empty()) return {};
+  return ReadTraceHeaders(
+      options, [&](std::string_view name) { return metadata.GetAll(name); });
 }
 
-// The span of the call that is served; nullopt: there is none.
-std::optional<TraceContext> CurrentContext() {
+// The span of the call that is served, or of a part of it, as the parent.
+TraceOrigin CurrentOrigin() {
   const RefPtr<RecordedSpan>* const current = CurrentRecordedSpan();
-  if (current == nullptr || *current == nullptr) return std::nullopt;
-  return (*current)->context();
+  if (current == nullptr || *current == nullptr) return {};
+  return (*current)->AsOrigin();
 }
 
 class TracingServerInterceptor final : public ServerInterceptor {
@@ -80,9 +74,9 @@ class TracingServerInterceptor final : public ServerInterceptor {
 
   void Intercept(InterceptedCall& call, ServerNext& next) override {
     if (tracer_->Excludes(call.method())) return next.Run();
-    const std::optional<TraceContext> parent = ParentOf(call);
+    const TraceOrigin origin = OriginOf(call, tracer_->headers());
     const RefPtr<RecordedSpan> span =
-        tracer_->Begin(SpanKind::kServer, call.method(), parent,
+        tracer_->Begin(SpanKind::kServer, call.method(), origin,
                        ToSteadyNs(call.received_at()));
     if (RefPtr<RecordedSpan>* const place = CurrentRecordedSpan()) {
       *place = span;
@@ -100,8 +94,8 @@ class TracingServerInterceptor final : public ServerInterceptor {
     SpanData outcome = call.http_request() != nullptr
                            ? HttpOutcome(call, span.Get())
                            : CallOutcome(call);
-    outcome.parent_id = parent ? parent->span_id : 0;
-    outcome.parent_is_remote = parent.has_value();
+    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
+    outcome.parent_is_remote = origin.parent.has_value();
     outcome.kind = SpanKind::kServer;
     outcome.peer = call.peer().ToString();
     tracer_->End(span.Get(), std::move(outcome));
@@ -139,27 +133,28 @@ class TracingServerInterceptor final : public ServerInterceptor {
 };
 
 // The headers in a request's metadata, in place of the caller's own, for as
-// long as it lives.
+// long as it lives. Baggage of the caller's own stays.
 class TraceHeaders {
  public:
-  TraceHeaders(const TraceContext& context, Metadata* metadata)
-      : metadata_(metadata) {
+  TraceHeaders(const TraceHeaderOptions& options, const RecordedSpan& span,
+               Metadata* metadata)
+      : options_(options), metadata_(metadata) {
     for (const auto& [name, value] : *metadata_) {
-      if (name == kTraceparent || name == kTracestate) {
-        callers_own_.emplace_back(name, value);
-      }
+      if (IsOurs(name)) callers_own_.emplace_back(name, value);
     }
+    RemoveAll();
     // Without them if there is no room: the call is what matters.
-    static_cast<void>(metadata_->Set(kTraceparent, context.ToTraceparent()));
-    metadata_->Remove(kTracestate);
-    if (!context.state.empty()) {
-      static_cast<void>(metadata_->Set(kTracestate, context.state));
-    }
+    WriteTraceHeaders(options_, span.context(),
+                      [this](std::string_view name, const std::string& value) {
+                        static_cast<void>(metadata_->Set(name, value));
+                      });
+    has_baggage_ = !span.baggage().empty() && !metadata_->Contains(kBaggage) &&
+                   metadata_->Set(kBaggage, span.baggage()).ok();
   }
   // The caller's next call must not be sent with them.
   ~TraceHeaders() {
-    metadata_->Remove(kTraceparent);
-    metadata_->Remove(kTracestate);
+    RemoveAll();
+    if (has_baggage_) metadata_->Remove(kBaggage);
     for (const auto& [name, value] : callers_own_) {
       static_cast<void>(metadata_->Add(name, value));
     }
@@ -168,7 +163,24 @@ class TraceHeaders {
   TraceHeaders& operator=(const TraceHeaders&) = delete;
 
  private:
+  bool IsOurs(std::string_view name) const {
+    for (const TraceHeaderForm form : options_.forms) {
+      const auto names = TraceHeaderNames(form);
+      if (std::find(names.begin(), names.end(), name) != names.end()) {
+        return true;
+      }
+    }
+    return false;
+  }
+  void RemoveAll() {
+    for (const TraceHeaderForm form : options_.forms) {
+      for (const auto name : TraceHeaderNames(form)) metadata_->Remove(name);
+    }
+  }
+
+  const TraceHeaderOptions& options_;
   Metadata* const metadata_;
+  bool has_baggage_ = false;
   std::vector<std::pair<std::string, std::string>> callers_own_;
 };
 
@@ -180,14 +192,15 @@ class TracingClientInterceptor final : public ClientInterceptor {
   void Intercept(ClientInterceptedCall& call, ClientNext& next) override {
     const std::string_view method = call.method().full_name();
     if (tracer_->Excludes(method)) return next.Run();
-    const std::optional<TraceContext> parent = CurrentContext();
+    const TraceOrigin origin = CurrentOrigin();
     const RefPtr<RecordedSpan> span =
-        tracer_->Begin(SpanKind::kClient, method, parent, NowNs());
+        tracer_->Begin(SpanKind::kClient, method, origin, NowNs());
     RpcClientController& controller = call.controller();
     {
       std::optional<TraceHeaders> headers;
       if (call.carries_metadata()) {
-        headers.emplace(span->context(), controller.MutableMetadata());
+        headers.emplace(tracer_->headers(), *span,
+                        controller.MutableMetadata());
       }
       if (span->recording()) call.ObserveMessages(CountMessages(span));
       next.Run();
@@ -203,7 +216,7 @@ class TracingClientInterceptor final : public ClientInterceptor {
       }
     }
     SpanData outcome;
-    outcome.parent_id = parent ? parent->span_id : 0;
+    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
     outcome.kind = SpanKind::kClient;
     outcome.name = SpanName(call.method());
     outcome.status = controller.ErrorCode();
@@ -229,19 +242,15 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
                                    HttpRequest* request,
                                    const HttpClientNext& next) override {
     if (tracer_->Excludes(server)) return next();
-    const std::optional<TraceContext> parent = CurrentContext();
+    const TraceOrigin origin = CurrentOrigin();
     const RefPtr<RecordedSpan> span =
-        tracer_->Begin(SpanKind::kClient, server, parent, NowNs());
-    const TraceContext& context = span->context();
-    HttpHeaders* const headers = request->headers();
-    headers->Set(kTraceparent, context.ToTraceparent());
-    headers->Remove(kTracestate);
-    if (!context.state.empty()) headers->Append(kTracestate, context.state);
+        tracer_->Begin(SpanKind::kClient, server, origin, NowNs());
+    SetHeaders(*span, request->headers());
     if (!span->recording()) return next();
     span->Count({.direction = ObservedMessage::Direction::kSent,
                  .bytes = request->body_size()});
     SpanData outcome;
-    outcome.parent_id = parent ? parent->span_id : 0;
+    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
     outcome.kind = SpanKind::kClient;
     outcome.name = ToStringView(request->method());
     outcome.peer = server;
@@ -273,6 +282,21 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
   }
 
  private:
+  // In place of the caller's own, except baggage.
+  void SetHeaders(const RecordedSpan& span, HttpHeaders* headers) const {
+    const TraceHeaderOptions& options = tracer_->headers();
+    for (const TraceHeaderForm form : options.forms) {
+      for (const auto name : TraceHeaderNames(form)) headers->Remove(name);
+    }
+    WriteTraceHeaders(options, span.context(),
+                      [&](std::string_view name, const std::string& value) {
+                        headers->Set(name, value);
+                      });
+    if (!span.baggage().empty() && !headers->contains(kBaggage)) {
+      headers->Append(kBaggage, span.baggage());
+    }
+  }
+
   const std::shared_ptr<Tracer> tracer_;
 };
 

@@ -1,6 +1,6 @@
-// The interceptors that trace calls: they read and write the headers of W3C
-// Trace Context, in metadata or in fields of HTTP requests, and make a span of
-// each call.
+// The interceptors that trace calls: they read and write the headers of traces
+// (trace_headers.h), in metadata or in fields of HTTP requests, and make a span
+// of each call.
 #ifndef FLARE_RPC_TRACING_TRACING_INTERCEPTORS_H_
 #define FLARE_RPC_TRACING_TRACING_INTERCEPTORS_H_
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,8 +30,11 @@
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/server_fixture.h"
 #include "flare/rpc/testing/streamer_fixture.h"
+#include "flare/rpc/tracing/baggage.h"
 #include "flare/rpc/tracing/recorded_span.h"
+#include "flare/rpc/tracing/scoped_span.h"
 #include "flare/rpc/tracing/trace_context.h"
+#include "flare/rpc/tracing/trace_headers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -106,8 +110,9 @@ class TracingTest : public ServerTest {
   }
 
   // A call of Other() that blocks, as a method makes it.
-  void CallOther() {
+  void CallOther(const Metadata& metadata = {}) {
     RpcClientController controller;
+    *controller.MutableMetadata() = metadata;
     TestRequest request;
     TestResponse response;
     TestService_Stub(channel_.get())
@@ -506,7 +511,9 @@ TEST_F(TracingTest, OriginsOfHttpRequestsMayBeExcluded) {
 TEST(RecordedSpan, CutsThePeer) {
   const auto span = MakeRefCounted<RecordedSpan>(
       TraceContext{.trace_id = NewTraceId(), .span_id = 1, .sampled = true}, 0);
-  const auto data = span->End({.peer = std::string(5000, 'x')});
+  SpanData outcome;
+  outcome.peer = std::string(5000, 'x');
+  const auto data = span->End(std::move(outcome));
   ASSERT_NE(data, nullptr);
   EXPECT_EQ(data->peer.size(), SpanData::kMaxValueBytes);
 }
@@ -592,6 +599,182 @@ TEST_F(TracingTest, SomeOfTheTracesAreSampled) {
   EXPECT_NEAR(static_cast<double>(traces_.Count()), mean, bound);
 }
 
+TEST_P(TracingProtocolsTest, OtherHeadersAndBaggageTravel) {
+  Metadata seen;
+  std::optional<std::string> tenant;
+  service().on_call = [&](TestCall call) {
+    tenant = CurrentSpan().baggage("tenant");
+    CallOther();
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    seen = call.controller->GetRequestMetadata();
+    FlexibleService::Echo(call);
+  };
+  Serve({.header_forms = {TraceHeaderForm::kB3, TraceHeaderForm::kB3Multi},
+         .baggage = true},
+        GetParam());
+  TestedCall call;
+  call.controller.AddMetadata("baggage", "tenant=the%20north,a=1");
+  ASSERT_EQ(call.Start(channel_.get())->Await(), 0);
+  const auto spans = traces_.Await(4);
+  const SpanPtr client = Find(spans, SpanKind::kClient, "/Other");
+  ExpectChild(Find(spans, SpanKind::kServer, "/Other"), client, true);
+  ExpectChild(client, Find(spans, SpanKind::kServer, "/Call"), false);
+  EXPECT_EQ(tenant, "the north");
+  EXPECT_EQ(seen.Get("baggage"), "tenant=the%20north,a=1");
+  EXPECT_EQ(seen.Get("b3"), ToB3(client->context));
+  EXPECT_EQ(seen.Get("x-b3-traceid"), client->context.trace_id.ToString());
+  EXPECT_FALSE(seen.Contains(kTraceparent));
+  // The caller's own is still there, and nothing else.
+  EXPECT_EQ(call.controller.MutableMetadata()->size(), 1u);
+}
+
+TEST_P(TracingProtocolsTest, HostileBaggageIsCutAndFailsNoCall) {
+  std::optional<std::string> seen;
+  service().on_call = [&](TestCall call) {
+    CallOther();
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    const auto value = call.controller->GetRequestMetadata().Get(kBaggage);
+    seen = value ? std::optional(std::string(*value)) : std::nullopt;
+    FlexibleService::Echo(call);
+  };
+  Serve({.baggage = true}, GetParam());
+  const auto handed_on = [&](const std::string& baggage) {
+    seen = "no call";
+    TestedCall call;
+    call.controller.AddMetadata(kBaggage, baggage);
+    EXPECT_EQ(call.Start(channel_.get())->Await(), 0)
+        << call.controller.ErrorText();
+    return seen;
+  };
+  std::string most = "k=v";
+  for (std::size_t i = 1; i != kMaxBaggageMembers; ++i) most += ",k=v";
+  EXPECT_EQ(handed_on("no member,=,\"=1,," + most + ",k=v,k=v"), most);
+  EXPECT_EQ(handed_on("no member;,,"), std::nullopt);
+  // Servers take heads of HTTP of 8 KiB in all.
+  if (std::string_view(GetParam()).starts_with("http")) return;
+  const std::string longest = "a=" + std::string(kMaxBaggageBytes - 2, 'x');
+  EXPECT_EQ(handed_on(longest + ",b=1"), longest);
+}
+
+TEST_F(TracingTest, CallsMayHaveBaggageOfTheirOwn) {
+  std::string seen;
+  service().on_call = [&](TestCall call) {
+    const ScopedSpan part("Parts have it, too");
+    Metadata metadata;
+    EXPECT_TRUE(metadata.Add(kBaggage, CurrentSpan().baggage() + ",b=2").ok());
+    CallOther(metadata);
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    seen = call.controller->GetRequestMetadata().Get(kBaggage).value_or("none");
+    FlexibleService::Echo(call);
+  };
+  Serve({.baggage = true});
+  TestedCall call;
+  call.controller.AddMetadata(kBaggage, "a=1");
+  ASSERT_EQ(call.Start(channel_.get())->Await(), 0);
+  EXPECT_EQ(seen, "a=1,b=2");
+}
+
+TEST_F(TracingTest, BaggageThatHasNoRoomIsLeftOut) {
+  Metadata seen;
+  Metadata own;
+  ASSERT_TRUE(own.Add("own", std::string(Metadata::kMaxBytes / 2, 'y')).ok());
+  service().on_call = [&](TestCall call) {
+    CallOther(own);
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    seen = call.controller->GetRequestMetadata();
+    FlexibleService::Echo(call);
+  };
+  Serve({.baggage = true});
+  TestedCall call;
+  call.controller.AddMetadata(kBaggage,
+                              "a=" + std::string(kMaxBaggageBytes - 2, 'x'));
+  ASSERT_EQ(call.Start(channel_.get())->Await(), 0);
+  EXPECT_EQ(seen.Get("own"), own.Get("own"));
+  EXPECT_TRUE(seen.Contains(kTraceparent));
+  EXPECT_FALSE(seen.Contains(kBaggage));
+}
+
+TEST_F(TracingTest, BaggageIsOffUnlessAskedFor) {
+  Metadata seen;
+  std::string baggage;
+  service().on_call = [&](TestCall call) {
+    baggage = CurrentSpan().baggage();
+    CallOther();
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    seen = call.controller->GetRequestMetadata();
+    FlexibleService::Echo(call);
+  };
+  Serve();
+  TestedCall call;
+  call.controller.AddMetadata(kBaggage, "a=1");
+  ASSERT_EQ(call.Start(channel_.get())->Await(), 0);
+  EXPECT_EQ(baggage, "");
+  EXPECT_EQ(seen.size(), 1u);  // traceparent
+}
+
+TEST_F(TracingTest, HostileBaggageOfHttpRequestsIsCut) {
+  server().AddHttpHandler(
+      "/baggage",
+      NewHttpGetHandler(
+          [&](const HttpRequest&, HttpResponse* response, HttpServerContext*) {
+            response->set_body("<" + CurrentSpan().baggage() + ">");
+          }));
+  Serve({.baggage = true});
+  std::string many = "k=v";
+  for (std::size_t i = 1; i != kMaxBaggageMembers; ++i) many += ",k=v";
+  for (const auto& [lines, baggage] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"", ""},
+           {"baggage:\r\n", ""},
+           {"baggage: a=\x80\xff\r\n", ""},
+           {"baggage: " + std::string(6000, ',') + "\r\n", ""},
+           {"baggage: " + std::string(6000, 'a') + "\r\n", ""},
+           {"Baggage: a\t=\t1 ;\tp\r\nbaggage: b=\"\r\nBAGGAGE: c=3\r\n",
+            "a=1;p,c=3"},
+           {"baggage: " + many + "," + many + "\r\n", many}}) {
+    EXPECT_THAT(Get("/baggage", lines), HasSubstr("<" + baggage + ">"))
+        << lines;
+  }
+}
+
+TEST_F(TracingTest, RequestsOfHttpClientsHaveOtherHeadersAndBaggage) {
+  std::string b3, baggage;
+  server().AddHttpHandler(
+      "/far", NewHttpGetHandler([&](const HttpRequest& request, HttpResponse*,
+                                    HttpServerContext*) {
+        b3 = request.headers()->TryGet("b3").value_or("none");
+        baggage = request.headers()->TryGet("baggage").value_or("none");
+        EXPECT_FALSE(request.headers()->contains("traceparent"));
+      }));
+  std::unique_ptr<HttpClient> client;
+  server().AddHttpHandler(
+      "/near", NewHttpGetHandler([&](const HttpRequest&, HttpResponse*,
+                                     HttpServerContext*) {
+        EXPECT_TRUE(client->Get("http://" + endpoint().ToString() + "/far"));
+      }));
+  Serve({.header_forms = {TraceHeaderForm::kB3}, .baggage = true});
+  client = std::make_unique<HttpClient>();
+  // The caller has no span, and wants none.
+  Get("/near", "b3: 0\r\nBaggage: a=1\r\n");
+  EXPECT_TRUE(b3.ends_with("-0")) << b3;
+  EXPECT_EQ(baggage, "a=1");
+  EXPECT_EQ(traces_.Count(), 0u);
+  Get("/near", std::string("b3: ") + kTrace + "-b7ad6b7169203331-1\r\n");
+  EXPECT_TRUE(b3.starts_with(kTrace)) << b3;
+  EXPECT_EQ(baggage, "none");
+  EXPECT_EQ(traces_.Await(3)[0]->context.trace_id.ToString(), kTrace);
+}
+
 TEST_F(TracingTest, ASamplerDecidesForItsPartOfTheTrace) {
   std::vector<SamplingQuestion> questions;
   std::vector<std::string> names;
@@ -657,6 +840,7 @@ TEST_F(TracingTest, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_THAT(error({.collector = "127.0.0.1:4317"}), HasSubstr("grpc://"));
   EXPECT_THAT(error({.collector = "grpc://"}), HasSubstr("grpc://"));
   EXPECT_THAT(error({.collector = "http://"}), HasSubstr("http://"));
+  EXPECT_THAT(error({.header_forms = {}}), HasSubstr("header_forms"));
   EXPECT_THAT(error({.recent_spans = 0}), HasSubstr("recent_spans"));
   EXPECT_THAT(error({.max_queue = 10, .max_batch = 11}),
               HasSubstr("max_queue"));

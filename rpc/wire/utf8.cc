@@ -10,11 +10,11 @@ namespace flare::rpc {
 
 namespace {
 
-std::string ToUtf8(std::string_view text) {
+std::string ToUtf8(std::string_view text, std::string_view other) {
   std::string result;
   while (!text.empty()) {
     const std::size_t size = Utf8SequenceLength(text);
-    result.append(size == 0 ? "?" : text.substr(0, size));
+    result.append(size == 0 ? other : text.substr(0, size));
     text.remove_prefix(std::max<std::size_t>(size, 1));
   }
   return result;
@@ -22,9 +22,10 @@ std::string ToUtf8(std::string_view text) {
 
 }  // namespace
 
-std::string_view NonEmptyAsUtf8(std::string_view text, std::string* scratch) {
+std::string_view NonEmptyAsUtf8(std::string_view text, std::string* scratch,
+                                std::string_view other) {
   if (AsciiPrefix(text) == text.size()) return text;
-  *scratch = ToUtf8(text);
+  *scratch = ToUtf8(text, other);
   return *scratch;
 }
 

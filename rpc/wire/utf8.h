@@ -9,12 +9,14 @@
 
 namespace flare::rpc {
 
-// `text` itself if it is ASCII; else a copy in *scratch with '?' in place of
-// each byte that doesn't belong to a UTF-8 sequence. Most calls succeed, and
+// `text` itself if it is ASCII; else a copy in *scratch with `other` in place
+// of each byte that doesn't belong to a UTF-8 sequence. Most calls succeed, and
 // have no text.
-std::string_view NonEmptyAsUtf8(std::string_view text, std::string* scratch);
-inline std::string_view AsUtf8(std::string_view text, std::string* scratch) {
-  return text.empty() ? text : NonEmptyAsUtf8(text, scratch);
+std::string_view NonEmptyAsUtf8(std::string_view text, std::string* scratch,
+                                std::string_view other);
+inline std::string_view AsUtf8(std::string_view text, std::string* scratch,
+                               std::string_view other = "?") {
+  return text.empty() ? text : NonEmptyAsUtf8(text, scratch, other);
 }
 
 // The first `max_size` bytes of `text`; up to three fewer where that is within
