@@ -36,6 +36,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <stop_token>
 #include <string>
@@ -128,12 +129,11 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
 
   bool stop_requested() const { return stop_cause() != StopCause::kNone; }
   StopCause stop_cause() const {
-    const ExecutionContext* context = this;
-    while (context->whole_ != nullptr) [[unlikely]] {
-        context = context->whole_.Get();  // [EC5]
-      }
+    if (whole_ != nullptr) [[unlikely]] {
+      return OutermostWhole()->stop_cause();
+    }
     // acquire: pairs with the release in RequestStop [EC3].
-    return context->cause_.load(std::memory_order_acquire);
+    return cause_.load(std::memory_order_acquire);
   }
 
   // --- For owners ---
@@ -209,6 +209,12 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   // Where the calling fiber or thread keeps its context.
   static ExecutionContext** Place();
   std::atomic<Value*>& ValueAt(std::size_t slot);
+  // Only of parts: there is one [EC5].
+  ExecutionContext* OutermostWhole() const {
+    ExecutionContext* whole = whole_.Get();
+    while (whole->whole_ != nullptr) whole = whole->whole_.Get();
+    return whole;
+  }
 
   // relaxed: see IsAsNew().
   void NoteUse() { used_.store(true, std::memory_order_relaxed); }
@@ -223,9 +229,9 @@ class ExecutionContext : public RefCounted<ExecutionContext> {
   // Without a state until somebody watches.
   std::stop_source stop_ FLARE_GUARDED_BY(stop_lock_){std::nostopstate};
   Chunk first_;
-  // The context that this one is a part of; null: none. Set in all parts, and
-  // so are the slot of their own value, and the value [EC5].
-  const RefPtr<ExecutionContext> whole_;
+  // The context that this one is a part of; null: none. Set in all parts, until
+  // their end, and so are the slot of their own value, and the value [EC5].
+  RefPtr<ExecutionContext> whole_;
   const std::size_t part_slot_ = 0;
   Value* const part_value_ = nullptr;
 };
@@ -240,6 +246,12 @@ class ExecutionContextScope {
   ExecutionContextScope(const ExecutionContextScope&) = delete;
   ExecutionContextScope& operator=(const ExecutionContextScope&) = delete;
   ~ExecutionContextScope() { *place_ = previous_; }
+
+  // Whether the caller runs in this scope, and in none within it, as it has to
+  // at the end.
+  bool IsInnermost() const {
+    return ExecutionContext::Place() == place_ && *place_ == context_.Get();
+  }
 
  private:
   const RefPtr<ExecutionContext> context_;
@@ -304,10 +316,18 @@ class ExecutionLocal {
   // it has a `value` of its own here. Parts may have parts. Allocates.
   RefPtr<ExecutionContext> MakePart(RefPtr<ExecutionContext> whole,
                                     T value) const {
-    auto* const holder = new Holder();
+    // Their values would never be looked at. So work that goes on in a part of
+    // its part, step by step, doesn't keep all of them.
+    while (whole->whole_ != nullptr && whole->part_slot_ == slot_) {
+      whole = whole->whole_;
+    }
+    auto holder = std::make_unique<Holder>();
     holder->value = std::move(value);
-    return MakeRefCounted<ExecutionContext>(
-        std::move(whole), slot_, static_cast<ExecutionContext::Value*>(holder));
+    auto part = MakeRefCounted<ExecutionContext>(
+        std::move(whole), slot_,
+        static_cast<ExecutionContext::Value*>(holder.get()));
+    static_cast<void>(holder.release());  // The part's.
+    return part;
   }
 
  private:

@@ -61,7 +61,7 @@ RefPtr<ExecutionContext> ExecutionContext::Create(std::int64_t deadline_ns,
 }
 
 std::stop_token ExecutionContext::stop_token() {
-  if (whole_ != nullptr) return whole_->stop_token();  // [EC5]
+  if (whole_ != nullptr) return OutermostWhole()->stop_token();
   {
     ScopedLock guard(stop_lock_);
     if (stop_.stop_possible()) return stop_.get_token();
@@ -85,7 +85,7 @@ std::stop_token ExecutionContext::stop_token() {
 }
 
 bool ExecutionContext::RequestStop(StopCause cause) {
-  if (whole_ != nullptr) return whole_->RequestStop(cause);  // [EC5]
+  if (whole_ != nullptr) return OutermostWhole()->RequestStop(cause);
   NoteUse();
   std::stop_source stop(std::nostopstate);
   {
@@ -207,6 +207,11 @@ ExecutionContext::~ExecutionContext() {
     Chunk* const next = chunk->next.load(std::memory_order_relaxed);
     if (chunk != &first_) delete chunk;
     chunk = next;
+  }
+  // One by one, not each within the end of its part: stacks are small.
+  RefPtr<ExecutionContext> whole = std::move(whole_);
+  while (whole != nullptr && whole->HasOneRef()) {
+    whole = std::move(whole->whole_);
   }
 }
 

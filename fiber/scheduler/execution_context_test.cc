@@ -350,6 +350,38 @@ TEST_P(ExecutionContextTest, PartsKeepTheWholeAndTheirValue) {
   EXPECT_EQ(second.use_count(), 1);
 }
 
+TEST_P(ExecutionContextTest, PartsOfPartsTakeTheirPlaces) {
+  static ExecutionLocal<std::shared_ptr<int>> local;
+  Fiber([] {
+    const auto counted = std::make_shared<int>(1);
+    auto part = local.MakePart(ExecutionContext::Create(), counted);
+    for (int i = 0; i != 100'000; ++i) {
+      part = local.MakePart(part, counted);
+      // The test's own, and the last part's.
+      ASSERT_EQ(counted.use_count(), 2);
+    }
+    EXPECT_EQ(part->Execute([] { return *local; }), counted);
+  }).join();
+}
+
+// More than there is room for on a stack, if each ended within the next one.
+TEST_P(ExecutionContextTest, ManyPartsWithinEachOtherEnd) {
+  static ExecutionLocal<int> even;
+  static ExecutionLocal<int> odd;
+  Fiber([] {
+    const auto whole = ExecutionContext::Create();
+    auto part = whole;
+    for (int i = 0; i != 100'000; ++i) {
+      part = (i % 2 == 0 ? even : odd).MakePart(part, i);
+    }
+    EXPECT_TRUE(part->stop_token().stop_possible());
+    EXPECT_TRUE(part->RequestStop(StopCause::kCancelled));
+    EXPECT_EQ(part->stop_cause(), StopCause::kCancelled);
+    part.Reset();
+    EXPECT_TRUE(whole->HasOneRef());
+  }).join();
+}
+
 TEST_P(ExecutionContextTest, IsAsNewUntilSomebodyUsesIt) {
   const auto context = ExecutionContext::Create(5);
   EXPECT_TRUE(context->IsAsNew());
