@@ -11,6 +11,7 @@
 #include "flare/rpc/tracing/batch_exporter.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -21,12 +22,12 @@ namespace flare {
 
 BatchExporter::BatchExporter(Options options) : options_(std::move(options)) {
   queue_.reserve(options_.max_queue);
+  taken_.reserve(options_.max_queue);
   fiber_ = Fiber([this] { Run(); });
 }
 
 BatchExporter::~BatchExporter() { Close(); }
 
-// relaxed, here and below: counts that order nothing else.
 void BatchExporter::Add(std::shared_ptr<const SpanData> span) {
   bool full = false;
   {
@@ -37,10 +38,15 @@ void BatchExporter::Add(std::shared_ptr<const SpanData> span) {
     }
   }
   if (span != nullptr) {  // [BE1]
-    dropped_.fetch_add(1, std::memory_order_relaxed);
+    Drop();
   } else if (full) {
     full_.release();  // [BE2]
   }
+}
+
+// relaxed, here and below: counts that order nothing else.
+void BatchExporter::Drop(std::size_t n) {
+  dropped_.fetch_add(n, std::memory_order_relaxed);
 }
 
 void BatchExporter::Close() {
@@ -58,23 +64,25 @@ void BatchExporter::Run() {
   for (bool last = false; !last;) {
     static_cast<void>(full_.try_acquire_for(stop, options_.interval));
     last = stop.stop_requested();
-    const SpanBatch taken = TakeAll();
-    for (auto at = taken.begin(); at != taken.end();) {
+    TakeAll();
+    for (auto at = taken_.begin(); at != taken_.end();) {
       const auto size = std::min(options_.max_batch,
-                                 static_cast<std::size_t>(taken.end() - at));
+                                 static_cast<std::size_t>(taken_.end() - at));
       const auto end = at + static_cast<std::ptrdiff_t>(size);
-      Export(SpanBatch(at, end), Deadline(stop));
+      try {
+        Export(SpanBatch(at, end), Deadline(stop));
+      } catch (const std::bad_alloc&) {  // The next ones may find memory.
+        Drop(size);
+      }
       at = end;
     }
   }
 }
 
-SpanBatch BatchExporter::TakeAll() {
-  SpanBatch taken;
-  taken.reserve(options_.max_queue);
+void BatchExporter::TakeAll() {
+  taken_.clear();
   ScopedLock guard(lock_);
-  taken.swap(queue_);
-  return taken;
+  taken_.swap(queue_);
 }
 
 // The time for the next Export(). All that come after the stop share one.

@@ -31,8 +31,9 @@ class BatchExporter {
   };
   struct Statistics {
     std::uint64_t exported = 0;  // By all exporters.
-    std::uint64_t dropped = 0;   // The queue was full, or had been closed.
-    std::uint64_t failed = 0;    // By one exporter at least.
+    // The queue was full, or had been closed, or there was no memory.
+    std::uint64_t dropped = 0;
+    std::uint64_t failed = 0;  // By one exporter at least.
   };
 
   // In a running runtime.
@@ -44,6 +45,8 @@ class BatchExporter {
 
   // Any thread or fiber; doesn't block.
   void Add(std::shared_ptr<const SpanData> span);
+  // Counts `n` spans that can't be exported.
+  void Drop(std::size_t n = 1);
 
   // Exports the spans that wait, and ends the fiber. Blocks the fiber or
   // thread: for the timeout at most, and as long again if an Export() is under
@@ -55,7 +58,7 @@ class BatchExporter {
 
  private:
   void Run();
-  SpanBatch TakeAll();
+  void TakeAll();
   std::chrono::steady_clock::time_point Deadline(const std::stop_token& stop);
   void Export(const SpanBatch& batch,
               std::chrono::steady_clock::time_point deadline);
@@ -69,6 +72,7 @@ class BatchExporter {
   std::atomic<std::uint64_t> dropped_{0};
   std::atomic<std::uint64_t> failed_{0};
   // The fiber's.
+  SpanBatch taken_;  // Has room for max_queue.
   rpc::LogThrottle failure_log_{60'000'000'000};
   std::optional<std::chrono::steady_clock::time_point> last_deadline_;
   std::stop_source stop_;

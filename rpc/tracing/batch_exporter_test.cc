@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -112,6 +113,18 @@ TEST_F(BatchExporterTest, OthersGoAfterTheInterval) {
   Start(100, 10, milliseconds(1));
   Add(1);
   EXPECT_TRUE(Eventually([&] { return fake_->count == 1; }));
+}
+
+TEST_F(BatchExporterTest, BatchesWithoutMemoryAreDropped) {
+  fake_->on_export = [](TimePoint) -> Status { throw std::bad_alloc(); };
+  Start(100, 10);
+  Add(10);
+  EXPECT_TRUE(Eventually([&] { return batches_->statistics().dropped == 10; }));
+  fake_->on_export = nullptr;
+  Add(10);
+  batches_->Close();
+  EXPECT_EQ(batches_->statistics().exported, 10u);
+  EXPECT_EQ(batches_->statistics().dropped, 10u);
 }
 
 TEST_F(BatchExporterTest, ClosingExportsTheRestInBatches) {

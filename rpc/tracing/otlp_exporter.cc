@@ -13,9 +13,14 @@
 #include <variant>
 
 #include "flare/base/clock.h"
+#include "flare/base/string.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http_client.h"
+#include "flare/rpc/http_client/http_request_writer.h"
 #include "flare/rpc/http_client/http_url.h"
+#include "flare/rpc/http_message.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/rpc_status.h"
@@ -183,6 +188,28 @@ Status StatusOf(const otlp::ExportTraceServiceResponse& reply) {
                     " of them: " + partial.error_message());
 }
 
+// The outcome of one request.
+struct Attempt {
+  Status status;
+  bool later = false;                 // Try again ...
+  std::chrono::nanoseconds pause{0};  // ... not before so long.
+};
+
+// Repeats requests that the collector can't take now, as the protocol says.
+template <class Send>
+Status SendUntil(std::chrono::steady_clock::time_point deadline, Send send) {
+  constexpr std::chrono::nanoseconds kFirstPause(100'000'000);
+  constexpr std::chrono::nanoseconds kLongestPause(2'000'000'000);
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const Attempt attempt = send();
+    const auto wait = std::max(pause, attempt.pause);
+    if (!attempt.later || ReadSteadyClock() + wait >= deadline) {
+      return attempt.status;
+    }
+    this_fiber::SleepFor(wait);
+  }
+}
+
 class GrpcExporter final : public SpanExporter {
  public:
   explicit GrpcExporter(OtlpOptions options) : options_(std::move(options)) {}
@@ -197,21 +224,27 @@ class GrpcExporter final : public SpanExporter {
 
   Status Export(const SpanBatch& spans,
                 std::chrono::steady_clock::time_point deadline) override {
+    const auto request = Pack(spans, options_.service_name);
+    return SendUntil(deadline, [&] { return Send(request, deadline); });
+  }
+
+ private:
+  Attempt Send(const otlp::ExportTraceServiceRequest& request,
+               std::chrono::steady_clock::time_point deadline) {
     RpcClientController controller;
     controller.SetTimeout(deadline);
     for (const auto& [name, value] : options_.headers) {
       controller.AddMetadata(name, value);
     }
-    const auto request = Pack(spans, options_.service_name);
     otlp::ExportTraceServiceResponse reply;
     channel_.CallMethod(ExportMethod(), &controller, &request, &reply, nullptr);
-    if (controller.Failed()) {
-      return Status(controller.ErrorCode(), controller.ErrorText());
-    }
-    return StatusOf(reply);
+    if (!controller.Failed()) return {.status = StatusOf(reply)};
+    const rpc::GrpcCode code = rpc::GrpcFromStatus(controller.ErrorCode());
+    return {.status = Status(controller.ErrorCode(), controller.ErrorText()),
+            .later = code == rpc::GrpcCode::kUnavailable ||
+                     code == rpc::GrpcCode::kResourceExhausted};
   }
 
- private:
   const OtlpOptions options_;
   RpcChannel channel_;
 };
@@ -226,30 +259,29 @@ class HttpExporter final : public SpanExporter {
     }
   }
 
-  // Repeats requests that the collector can't take now, as the protocol says.
   Status Export(const SpanBatch& spans,
                 std::chrono::steady_clock::time_point deadline) override {
-    constexpr std::chrono::nanoseconds kFirstPause(100'000'000);
-    constexpr std::chrono::nanoseconds kLongestPause(2'000'000'000);
     const std::string body =
         Pack(spans, options_.service_name).SerializeAsString();
-    for (auto pause = kFirstPause;;
-         pause = std::min(2 * pause, kLongestPause)) {
-      const Outcome outcome = Send(body, deadline);
-      if (!outcome.later || ReadSteadyClock() + pause >= deadline) {
-        return outcome.status;
-      }
-      this_fiber::SleepFor(pause);
-    }
+    return SendUntil(deadline, [&] { return Send(body, deadline); });
   }
 
  private:
-  struct Outcome {
-    Status status;
-    bool later = false;  // Try again.
-  };
+  // As over a connection that the collector has closed meanwhile.
+  static bool IsTransient(int error) {
+    return error == rpc::ERROR_FAIL_TO_CONNECT_SERVER ||
+           error == rpc::ERROR_FAIL_TO_RESOLVE_ADDRESS ||
+           error == rpc::ERROR_CONNECTION;
+  }
 
-  Outcome Send(const std::string& body,
+  // 0: it says nothing, or a date.
+  static std::chrono::seconds RetryAfter(const HttpResponse& response) {
+    const auto text = response.headers()->TryGet("Retry-After");
+    return std::chrono::seconds(
+        text ? TryParse<std::uint32_t>(*text).value_or(0) : 0);
+  }
+
+  Attempt Send(const std::string& body,
                std::chrono::steady_clock::time_point deadline) const {
     // Positive, so that there is an error that says what failed.
     const auto left = std::max<std::chrono::nanoseconds>(
@@ -261,8 +293,7 @@ class HttpExporter final : public SpanExporter {
                       .headers = fields_});
     if (!response) {
       return {.status = response.error(),
-              .later =
-                  response.error().code() == rpc::ERROR_FAIL_TO_CONNECT_SERVER};
+              .later = IsTransient(response.error().code())};
     }
     const int status = static_cast<int>(response->status());
     if (status / 100 == 2) {
@@ -272,7 +303,8 @@ class HttpExporter final : public SpanExporter {
     }
     return {.status = Status(rpc::STATUS_FAILED,
                              url_ + " answers " + std::to_string(status)),
-            .later = status == 429 || (status >= 502 && status <= 504)};
+            .later = status == 429 || (status >= 502 && status <= 504),
+            .pause = RetryAfter(*response)};
   }
 
   const OtlpOptions options_;
@@ -284,6 +316,10 @@ class HttpExporter final : public SpanExporter {
 
 Expected<std::shared_ptr<SpanExporter>, Status> NewGrpcExporter(
     OtlpOptions options) {
+  Metadata scratch;
+  for (const auto& [name, value] : options.headers) {
+    if (Status status = scratch.Add(name, value); !status.ok()) return status;
+  }
   auto exporter = std::make_shared<GrpcExporter>(std::move(options));
   if (Status status = exporter->Open(); !status.ok()) return status;
   return std::shared_ptr<SpanExporter>(std::move(exporter));
@@ -293,6 +329,14 @@ Expected<std::shared_ptr<SpanExporter>, Status> NewHttpExporter(
     OtlpOptions options) {
   auto url = rpc::ParseHttpUrl(options.collector);
   if (!url) return url.error();
+  HttpHeaders scratch;
+  for (const auto& [name, value] : options.headers) {
+    Status status = rpc::AddHttpField(name + ": " + value, &scratch);
+    if (!status.ok()) {
+      return Status(status.code(), "the collector's field " + OneLine(name) +
+                                       ": " + status.message());
+    }
+  }
   // As OpenTelemetry's libraries do it with the address of a collector.
   if (url->target == "/") url->target = "/v1/traces";
   return std::shared_ptr<SpanExporter>(std::make_shared<HttpExporter>(

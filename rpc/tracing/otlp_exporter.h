@@ -30,9 +30,9 @@ struct OtlpOptions {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// Fails if the collector is malformed. Needs a running runtime. Doesn't
-// connect. While the collector can't be connected to, or says that it is busy,
-// Export() waits for it, until its deadline.
+// Fails if the collector, or a header, is malformed. Needs a running runtime.
+// Doesn't connect. While the collector can't be connected to, or says that it
+// is busy, Export() waits for it, until its deadline.
 Expected<std::shared_ptr<SpanExporter>, Status> NewOtlpExporter(
     OtlpOptions options);
 

@@ -12,6 +12,7 @@
 #include "flare/fiber/mutex.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
@@ -46,6 +47,10 @@ class Collector : public collector::SyncTraceService {
     }
     EXPECT_EQ(controller->GetRequestMetadata().Get("api-key"), "secret");
     if (fails) return controller->SetFailed(4711, "no disk");
+    if (busy-- > 0) {
+      return controller->SetFailed(StatusFromGrpc(GrpcCode::kResourceExhausted),
+                                   "busy");
+    }
     requests_.push_back(request);
   }
   std::vector<otlp::ExportTraceServiceRequest> requests() {
@@ -65,6 +70,7 @@ class Collector : public collector::SyncTraceService {
 
   int rejects = 0;
   bool fails = false;
+  int busy = 0;  // So many requests are refused first.
 
  private:
   fiber::Mutex lock_;
@@ -226,6 +232,16 @@ TEST_F(OtlpExporterTest, ACollectorThatRefusesIsLogged) {
   EXPECT_TRUE(warnings.Have("no disk")) << warnings.All();
 }
 
+TEST_F(OtlpExporterTest, ABusyCollectorIsAskedAgain) {
+  Install({.export_interval = std::chrono::milliseconds(1),
+           .export_timeout = std::chrono::seconds(20)});
+  collector_.busy = 1;
+  { ScopedSpan part("job"); }
+  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
+  EXPECT_EQ(collector_.spans().size(), 1u);
+  EXPECT_EQ(tracing_->statistics().failed, 0u);
+}
+
 TEST_F(OtlpExporterTest, RejectedSpansAreLogged) {
   const LoggedLines warnings(google::WARNING);
   Install({.export_interval = std::chrono::milliseconds(1)});
@@ -290,6 +306,7 @@ class HttpCollector {
           ScopedLock guard(lock_);
           requests_.push_back(std::move(got));
           if (busy-- > 0) {
+            response->headers()->Set("Retry-After", retry_after);
             return response->set_status(HttpStatus::ServiceUnavailable);
           }
           if (refuses) return response->set_status(HttpStatus::BadRequest);
@@ -305,6 +322,7 @@ class HttpCollector {
   }
 
   int busy = 0;  // So many requests are answered 503 first.
+  std::string retry_after = "Tue, 01 Dec 2026 00:00:00 GMT";
   bool refuses = false;
   int rejects = 0;
 
@@ -325,9 +343,12 @@ class OtlpHttpTest : public ServerTest {
   void Start(const std::string& path, const std::string& served) {
     collector_.AddTo(&server(), served);
     StartServer({"http"});
+    Install("http://" + endpoint().ToString() + path);
+  }
+  void Install(const std::string& url) {
     auto tracing =
         Tracing::Install({.service_name = "fares",
-                          .collector = "http://" + endpoint().ToString() + path,
+                          .collector = url,
                           .collector_headers = {{"api-key", "secret"}},
                           .export_interval = std::chrono::milliseconds(1),
                           .export_timeout = std::chrono::seconds(20)});
@@ -365,6 +386,35 @@ TEST_F(OtlpHttpTest, ABusyCollectorIsAskedAgain) {
   { ScopedSpan part("job"); }
   ASSERT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
   EXPECT_EQ(collector_.requests().size(), 2u);
+  EXPECT_EQ(tracing_->statistics().failed, 0u);
+}
+
+TEST_F(OtlpHttpTest, ABusyCollectorSaysWhen) {
+  collector_.busy = 1;
+  collector_.retry_after = "1";
+  Start("", "/v1/traces");
+  const auto begin = std::chrono::steady_clock::now();
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+// As that of a collector that restarts while a request comes.
+TEST_F(OtlpHttpTest, AConnectionThatBreaksIsReplaced) {
+  RawServer restarting;
+  StartServer({"http"});
+  Install("http://" + restarting.endpoint().ToString());
+  { ScopedSpan part("job"); }
+  for (const char* reply :
+       {"", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}) {
+    const auto peer = restarting.Accept();
+    ASSERT_NE(peer, nullptr);
+    EXPECT_TRUE(peer->ReadUntil("\r\n\r\n").starts_with("POST /v1/traces"));
+    peer->Send(reply);
+    if (*reply == '\0') continue;  // Closes it.
+    EXPECT_TRUE(
+        Eventually([&] { return tracing_->statistics().exported == 1; }));
+  }
   EXPECT_EQ(tracing_->statistics().failed, 0u);
 }
 

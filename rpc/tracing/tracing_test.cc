@@ -840,6 +840,11 @@ TEST_F(TracingTest, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_THAT(error({.collector = "127.0.0.1:4317"}), HasSubstr("grpc://"));
   EXPECT_THAT(error({.collector = "grpc://"}), HasSubstr("grpc://"));
   EXPECT_THAT(error({.collector = "http://"}), HasSubstr("http://"));
+  for (const char* collector : {"grpc://127.0.0.1:1", "http://127.0.0.1:1"}) {
+    EXPECT_THAT(error({.collector = collector,
+                       .collector_headers = {{"api key", "secret"}}}),
+                HasSubstr("api key"));
+  }
   EXPECT_THAT(error({.header_forms = {}}), HasSubstr("header_forms"));
   EXPECT_THAT(error({.recent_spans = 0}), HasSubstr("recent_spans"));
   EXPECT_THAT(error({.max_queue = 10, .max_batch = 11}),
