@@ -23,7 +23,7 @@
 // and the stack of the code that sets the value. The task may block like any
 // other; it is a fiber then. Things of a fiber or a thread must not span a
 // co_await: locks, values of FiberLocals and thread-locals, an
-// ExecutionContextScope, a BlockingRegion.
+// ExecutionContextScope, a ScopedSpan (rpc/tracing), a BlockingRegion.
 //
 // End: the future gets its value when the local variables and the parameters
 // are gone. References among them, and what a lambda has captured, must live

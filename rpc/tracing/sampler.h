@@ -32,6 +32,7 @@ struct SamplingQuestion {
 // Asked once for each trace that begins here, and for each call that is served:
 // its answer holds for that call, and for all that is called in it. Called by
 // any fiber or thread, by several at a time. Must neither block nor throw.
+// Servers and channels that outlive Tracing go on to ask it.
 using Sampler = std::function<bool(const SamplingQuestion& question)>;
 
 }  // namespace flare

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "flare/rpc/tracing/recorded_span.h"
 #include "flare/rpc/tracing/trace_headers.h"
 #include "flare/rpc/tracing/tracer.h"
+#include "glog/logging.h"
 
 namespace flare {
 
@@ -65,12 +67,21 @@ ScopedSpan::ScopedSpan(std::string_view name) {
 
 ScopedSpan::~ScopedSpan() {
   if (part_ == nullptr) return;
-  SpanData outcome = std::move(part_->outcome);
-  if (!outcome.failed && std::uncaught_exceptions() > part_->exceptions) {
-    outcome.failed = true;
-    outcome.error = "an exception ended it";
+  if (!part_->scope.IsInnermost()) {  // A stranger's context would be lost.
+    LOG(FATAL) << "a ScopedSpan ends in another fiber than it began in, as "
+                  "behind a co_await, or before another one that began later: "
+                  "it has to be a local variable of a scope without co_await";
   }
-  part_->tracer->End(part_->span.Get(), std::move(outcome));
+  try {
+    SpanData outcome = std::move(part_->outcome);
+    if (!outcome.failed && std::uncaught_exceptions() > part_->exceptions) {
+      outcome.failed = true;
+      outcome.error = "an exception ended it";
+    }
+    part_->tracer->End(part_->span.Get(), std::move(outcome));
+  } catch (const std::bad_alloc&) {  // No reason to end the process.
+    part_->tracer->Drop();
+  }
 }
 
 void ScopedSpan::SetFailed(std::string_view error) {

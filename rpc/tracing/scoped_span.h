@@ -29,20 +29,23 @@
 namespace flare {
 
 // The handle of the part's span, from construction to the end of the scope, in
-// which it has to be destroyed by the fiber (or thread) that made it. Copies of
-// the handle as a Span may go anywhere.
+// which it has to be destroyed by the fiber (or thread) that made it, before
+// those that were made earlier: not behind a co_await, for one. Else the
+// process ends with a text. Copies of the handle as a Span may go anywhere.
 //
 // | the code runs                               | there is          |
 // | ------------------------------------------- | ----------------- |
 // | in a call whose trace is sampled            | a span            |
 // | in a call whose trace isn't                 | none, see below   |
-// | in a call that isn't traced (excluded)      | none              |
+// | in a call that isn't traced (excluded), or  | none              |
+// | in another context of the program's own     |                   |
 // | in no execution context: a job of a program | a trace of its own|
 // | without tracing                             | none              |
 //
 // Where there is none this is an empty handle of the current span's trace: it
-// allocates nothing. Never blocks; the end of a sampled one takes the locks of
-// the page and of the exporter for a moment.
+// allocates nothing, except the first one in such a context. Never blocks; the
+// end of a sampled one takes the locks of the page and of the exporter for a
+// moment.
 class [[nodiscard]] ScopedSpan : public Span {
  public:
   // Copies the name, if there is a span.

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <functional>
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "flare/base/future.h"
@@ -232,6 +234,40 @@ TEST_F(ScopedSpanTest, JobsOutsideOfCallsBeginTraces) {
   Await(3);
   EXPECT_EQ(FindPart("job")->parent_id, 0u);
   ExpectChild(Find(SpanKind::kClient, "/Other"), FindPart("job"));
+}
+
+// They would overwrite the context of the code that runs there.
+TEST_F(ScopedSpanTest, EndsElsewhereAreFatal) {
+  Serve([] {});
+  std::unique_ptr<ScopedSpan> part;
+  std::promise<void> begun;
+  std::promise<void> go;
+  std::thread owner([&] {
+    part = std::make_unique<ScopedSpan>("part");
+    begun.set_value();
+    go.get_future().wait();
+    part.reset();
+  });
+  begun.get_future().wait();
+  EXPECT_DEATH(part.reset(), "a ScopedSpan ends in another fiber");
+  go.set_value();
+  owner.join();
+}
+
+TEST_F(ScopedSpanTest, EndsInTheWrongOrderAreFatal) {
+  Serve([] {});
+  auto first = std::make_unique<ScopedSpan>("first");
+  auto second = std::make_unique<ScopedSpan>("second");
+  EXPECT_DEATH(first.reset(), "before another one that began later");
+  second.reset();
+}
+
+TEST_F(ScopedSpanTest, NoneInContextsOfTheProgramsOwn) {
+  Serve([] {});
+  fiber::ExecutionContext::Create()->Execute([] {
+    ScopedSpan part("part");
+    EXPECT_FALSE(part.recording());
+  });
 }
 
 TEST_F(ScopedSpanTest, NoneWithoutTracing) {

@@ -66,9 +66,10 @@ class Span {
   RefPtr<RecordedSpan> span_;  // Null: none.
 };
 
-// The span of the call that is served: in its method, its HTTP handler, and
-// wherever its execution context is (fiber/execution_context.h). None without
-// tracing (tracing.h), and outside of calls.
+// The span of the innermost part (scoped_span.h) that the code runs in, else of
+// the call that is served: in its method, its HTTP handler, and wherever its
+// execution context is (fiber/execution_context.h). None without tracing
+// (tracing.h), and outside of both.
 Span CurrentSpan();
 
 }  // namespace flare

@@ -93,4 +93,8 @@ void Tracer::End(RecordedSpan* span, SpanData outcome) {
   if (exporter_ != nullptr) exporter_->Add(data);
 }
 
+void Tracer::Drop() {
+  if (exporter_ != nullptr) exporter_->Drop();
+}
+
 }  // namespace flare

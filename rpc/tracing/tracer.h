@@ -47,6 +47,8 @@ class Tracer {
 
   // As RecordedSpan::End(), and hands it on.
   void End(RecordedSpan* span, SpanData outcome);
+  // Counts a span that can't be ended for want of memory.
+  void Drop();
 
   // The one of the program, for spans of parts (scoped_span.h); null: none.
   static std::shared_ptr<Tracer> Installed();

@@ -88,7 +88,7 @@ class Tracing {
  public:
   struct Statistics {
     std::uint64_t exported = 0;
-    std::uint64_t dropped = 0;  // The queue was full.
+    std::uint64_t dropped = 0;  // The queue was full, or there was no memory.
     std::uint64_t failed = 0;   // The collector didn't take them.
   };
 
