@@ -16,7 +16,9 @@
 //
 // A client of a cluster ("redis-cluster://10.0.0.1,10.0.0.2:6379") has one such
 // connection to each server. A command goes to the server that has its keys,
-// and on to another one if that server says so.
+// and on to another one if that server says so. A client with sentinels
+// ("redis-sentinel://10.0.0.1,10.0.0.2#mymaster") connects to the server that
+// is the master then.
 //
 // No command that may have run is repeated. MayHaveRun() tells of an error.
 #ifndef FLARE_RPC_REDIS_CLIENT_H_
@@ -65,10 +67,12 @@ class RedisClient {
 
   // `uri`: "redis://user:password@host:port/database"; "rediss://" for TLS;
   // "unix:/path?db=1"; "redis-cluster://host:port,host:port" (rediss-cluster)
-  // for a cluster, with one or more of its servers. All but the host may be
-  // left out. In the user and the password %40 is '@', and so on. Doesn't
-  // block, and doesn't connect: the first command does. Fails if the URI is
-  // malformed.
+  // for a cluster, with one or more of its servers;
+  // "redis-sentinel://host:port,host:port/0#mymaster" (rediss-sentinel) for the
+  // master that these sentinels know by that name. All but the host, and the
+  // name of the master, may be left out. In the user and the password %40 is
+  // '@', and so on. Doesn't block, and doesn't connect: the first command does.
+  // Fails if the URI is malformed.
   [[nodiscard]] Status Open(const std::string& uri,
                             const Options& options = {});
 

@@ -53,12 +53,15 @@ enum RedisErrorCode : int {
 }  // namespace rpc
 
 struct RedisClientOptions {
-  // For rediss://.
+  // For rediss://; with sentinels, for them and the master.
   TlsClientOptions tls = {};
   // In place of those of the URI, if they aren't empty.
   std::string user = {};
   std::string password = {};
   std::optional<int> database = {};
+  // The sentinels' own; those above are the master's.
+  std::string sentinel_user = {};
+  std::string sentinel_password = {};
   // Speaks RESP3, which servers know from version 6 on: replies may be maps,
   // doubles and booleans.
   bool resp3 = false;
@@ -67,7 +70,8 @@ struct RedisClientOptions {
   // time.
   std::chrono::nanoseconds timeout = std::chrono::seconds(2);
   // Establishing a connection to one address may take so long, with TLS, the
-  // password and the database.
+  // password and the database. So may asking sentinels for that address, each
+  // with an equal part of the time that is left.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(3);
   // After an attempt to connect that failed, or a connection that broke within
   // max_reconnect_delay, commands fail at once for so long: at first, and at

@@ -11,6 +11,7 @@
 #include "flare/rpc/redis/redis_connection.h"
 #include "flare/rpc/redis/redis_connector.h"
 #include "flare/rpc/redis/redis_request.h"
+#include "flare/rpc/redis/redis_sentinels.h"
 #include "flare/rpc/redis/redis_uri.h"
 
 namespace flare {
@@ -92,8 +93,16 @@ Status RedisClient::Open(const std::string& uri, const Options& options) {
   if (!parsed) return parsed.error();
   connector_ = nullptr;
   cluster_ = nullptr;
-  if (parsed->kind == rpc::RedisUri::Kind::kServer) {
-    connector_ = rpc::RedisConnector::Create(*std::move(parsed), options);
+  if (parsed->kind != rpc::RedisUri::Kind::kCluster) {
+    rpc::RedisPlace place;
+    if (parsed->kind == rpc::RedisUri::Kind::kSentinel) {
+      const auto sentinels =
+          std::make_shared<rpc::RedisSentinels>(*parsed, options);
+      place.find_master = [sentinels] { return sentinels->FindMaster(); };
+      place.doubt_master = [sentinels] { sentinels->AskAnotherFirst(); };
+    }
+    connector_ = rpc::RedisConnector::Create(*std::move(parsed), options,
+                                             std::move(place));
     return {};
   }
   if (options.database.value_or(0) != 0) {

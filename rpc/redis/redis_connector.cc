@@ -28,7 +28,7 @@ RedisUri WithOptions(RedisUri uri, const RedisClientOptions& options) {
 
 // The first commands of a connection. Each has one reply.
 std::vector<RedisCommand> Greeting(const RedisUri& uri, bool resp3,
-                                   bool reads_replicas) {
+                                   const RedisPlace& place) {
   std::vector<RedisCommand> commands;
   if (resp3) {
     RedisCommand& hello = commands.emplace_back(RedisCommand{"HELLO", "3"});
@@ -44,8 +44,22 @@ std::vector<RedisCommand> Greeting(const RedisUri& uri, bool resp3,
   if (uri.database != 0) {
     commands.push_back(RedisCommand{"SELECT"}.Add(uri.database));
   }
-  if (reads_replicas) commands.push_back({"READONLY"});
+  if (place.reads_replicas) commands.push_back({"READONLY"});
+  if (place.find_master) commands.push_back({"ROLE"});
   return commands;
+}
+
+flare::Status CheckGreeting(const RedisCommand& command,
+                            const RedisReply& reply) {
+  if (command.name() != "ROLE") {
+    if (!reply.is_error()) return {};
+    return flare::Status(REDIS_REFUSED, command.name() + ": " + reply.text());
+  }
+  // A user who may not ask for the role has to trust the sentinels.
+  if (reply.is_error()) return {};
+  if (reply.size() != 0 && reply[0].text() == "master") return {};
+  return flare::Status(REDIS_FAIL_TO_CONNECT,
+                       "it isn't a master, though a sentinel says so");
 }
 
 }  // namespace
@@ -94,8 +108,15 @@ void RedisConnector::ReportTrouble() const {
   if (place_.on_trouble) place_.on_trouble();
 }
 
-void RedisConnector::NoteError(const RedisReply& error) {
+void RedisConnector::NoteError(const RedisReply& error,
+                               RedisConnection* connection) {
   if (error.text().starts_with("MOVED ")) ReportTrouble();
+  // The next command asks the sentinels. A session belongs to the program.
+  if (place_.find_master && error.text().starts_with("READONLY ") &&
+      Current().Get() == connection) {
+    connection->Close(flare::Status(REDIS_CONNECTION_LOST,
+                                    "the server is no master any more"));
+  }
 }
 
 // --- attempts ----------------------------------------------------------------
@@ -252,31 +273,44 @@ void RedisConnector::OnGone(RedisConnection* connection,
 // --- connecting --------------------------------------------------------------
 
 RedisConnector::Made RedisConnector::Connect(RedisConnection::Role role) {
+  if (!place_.find_master) return ConnectTo(address(), role);
+  const auto master = place_.find_master();
+  if (!master) return master.error();
+  Made made = ConnectTo(*master, role);
+  if (made) return made;
+  place_.doubt_master();
+  return flare::Status(made.error().code(), "the master, " + *master + ": " +
+                                                made.error().message());
+}
+
+RedisConnector::Made RedisConnector::ConnectTo(const std::string& server,
+                                               RedisConnection::Role role) {
   std::vector<Endpoint> peers;
-  if (auto literal = EndpointFromString(address())) {
+  if (auto literal = EndpointFromString(server)) {
     peers.push_back(*std::move(literal));
-  } else if (auto found = LookUpHost(address())) {
+  } else if (auto found = LookUpHost(server)) {
     peers = *std::move(found);
   } else {
     return flare::Status(REDIS_FAIL_TO_CONNECT, found.error().message());
   }
   flare::Status failure(REDIS_FAIL_TO_CONNECT, "its name has no address");
   for (const Endpoint& peer : peers) {
-    Made made = ConnectTo(peer, role);
+    Made made = ConnectToPeer(peer, server, role);
     if (made) return made;
     failure = made.error();
   }
   return failure;
 }
 
-RedisConnector::Made RedisConnector::ConnectTo(const Endpoint& peer,
-                                               RedisConnection::Role role) {
+RedisConnector::Made RedisConnector::ConnectToPeer(const Endpoint& peer,
+                                                   const std::string& server,
+                                                   RedisConnection::Role role) {
   std::unique_ptr<io::Transport> transport;
   if (uri_.tls) {
     auto tls = io::TlsClientContext::Get(options_.tls, {});
     if (!tls)
       return flare::Status(REDIS_FAIL_TO_CONNECT, tls.error().message());
-    transport = (*tls)->NewTransport(address(), name_);
+    transport = (*tls)->NewTransport(server, name_);
     if (transport == nullptr) {
       return flare::Status(
           REDIS_FAIL_TO_CONNECT,
@@ -326,7 +360,7 @@ flare::Status RedisConnector::Establish(const Connection& connection) {
 flare::Status RedisConnector::ShakeHands(const Connection& connection,
                                          const WaitLimit& limit) {
   const std::vector<RedisCommand> commands =
-      Greeting(uri_, options_.resp3, place_.reads_replicas);
+      Greeting(uri_, options_.resp3, place_);
   if (commands.empty()) return {};
   Buffer bytes;
   for (const RedisCommand& command : commands) bytes.Append(command.Encode());
@@ -342,10 +376,8 @@ flare::Status RedisConnector::ShakeHands(const Connection& connection,
   }
   exchange->earlier.push_back(std::move(exchange->last));
   for (std::size_t i = 0; i != commands.size(); ++i) {
-    if (const RedisReply& reply = exchange->earlier[i]; reply.is_error()) {
-      return flare::Status(REDIS_REFUSED,
-                           commands[i].name() + ": " + reply.text());
-    }
+    flare::Status status = CheckGreeting(commands[i], exchange->earlier[i]);
+    if (!status.ok()) return status;
   }
   return {};
 }

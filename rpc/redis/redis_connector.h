@@ -36,6 +36,10 @@ namespace flare::rpc {
 struct RedisPlace {
   // Sends READONLY first, so that a replica of a cluster runs reads.
   bool reads_replicas = false;
+  // Finds the address to connect to, in place of those of the URI, and is told
+  // that it wasn't a master's: see RedisSentinels. Empty: the URI has it.
+  std::function<Expected<std::string, flare::Status>()> find_master = {};
+  std::function<void()> doubt_master = {};
   // The server may not be the right one any more: the shared connection has
   // broken or couldn't be made, or a slot has moved away. Any thread; doesn't
   // block.
@@ -51,7 +55,7 @@ class RedisConnector final
   using Connection = RefPtr<RedisConnection>;
   using Made = Expected<Connection, flare::Status>;
 
-  // `uri`: of one server.
+  // `uri`: of one server, or of sentinels that `place` has, too.
   static std::shared_ptr<RedisConnector> Create(RedisUri uri,
                                                 RedisClientOptions options,
                                                 RedisPlace place = {});
@@ -62,7 +66,7 @@ class RedisConnector final
 
   const RedisClientOptions& options() const { return options_; }
   const std::string& name() const { return name_; }
-  // Host and port, or the Unix socket.
+  // Host and port, or the Unix socket; without sentinels.
   const std::string& address() const { return uri_.addresses.front(); }
 
   // Returns the shared connection, once there is one. Blocks. Fails with a
@@ -74,8 +78,8 @@ class RedisConnector final
 
   // There is a shared connection, which isn't closed.
   bool connected() { return Current() != nullptr; }
-  // The server has answered with this error.
-  void NoteError(const RedisReply& error);
+  // The server has answered with this error, over this connection.
+  void NoteError(const RedisReply& error, RedisConnection* connection);
 
   // Where a command of this server counts.
   CallCells* cells();
@@ -115,7 +119,10 @@ class RedisConnector final
   Made Await(const std::shared_ptr<Attempt>& attempt, const WaitLimit& limit);
 
   Made Connect(RedisConnection::Role role);
-  Made ConnectTo(const Endpoint& peer, RedisConnection::Role role);
+  // `server`: host and port, or a Unix socket.
+  Made ConnectTo(const std::string& server, RedisConnection::Role role);
+  Made ConnectToPeer(const Endpoint& peer, const std::string& server,
+                     RedisConnection::Role role);
   flare::Status Establish(const Connection& connection);
   flare::Status ShakeHands(const Connection& connection,
                            const WaitLimit& limit);

@@ -12,10 +12,12 @@
 namespace flare::rpc {
 namespace {
 
+// `*used`: the session, or the place for the shared connection.
 flare::Status Exchange(RedisConnector& connector, RedisConnection* session,
-                       RedisExchange* exchange, const WaitLimit& limit) {
+                       RedisExchange* exchange, const WaitLimit& limit,
+                       RefPtr<RedisConnection>* used) {
+  RefPtr<RedisConnection>& connection = *used;
   for (;;) {
-    RefPtr<RedisConnection> connection(ref_ptr, session);
     if (session == nullptr) {
       auto shared = connector.Shared(limit);
       if (!shared) return shared.error();
@@ -42,12 +44,13 @@ flare::Status Exchange(RedisConnector& connector, RedisConnection* session,
 }
 
 // Notes errors among the replies. False: there is none.
-bool NoteErrors(RedisConnector& connector, const RedisExchange& exchange) {
+bool NoteErrors(RedisConnector& connector, const RedisExchange& exchange,
+                RedisConnection* connection) {
   bool any = false;
   const auto note = [&](const RedisReply& reply) {
     if (!reply.is_error()) return;
     any = true;
-    connector.NoteError(reply);
+    connector.NoteError(reply, connection);
   };
   for (const RedisReply& reply : exchange.earlier) note(reply);
   note(exchange.last);
@@ -108,16 +111,27 @@ RedisExchanged RunRedisRequest(RedisConnector& connector,
     bytes.Append(command->Encode());
   }
   const auto exchange = RedisExchange::Make(std::move(bytes), commands.size());
+  RefPtr<RedisConnection> connection(ref_ptr, session);
   const std::int64_t began_ns = NowNs();
   const flare::Status status =
-      Exchange(connector, session, exchange.Get(), limit);
+      Exchange(connector, session, exchange.Get(), limit, &connection);
   const int outcome = !status.ok() ? status.code()
-                      : NoteErrors(connector, *exchange)
+                      : NoteErrors(connector, *exchange, connection.Get())
                           ? RedisCounters::kErrorReply
                           : RedisCounters::kOk;
   connector.cells()->End(outcome, NowNs() - began_ns);
   if (status.ok()) return exchange;
   return NamedRedisError(connector, status);
+}
+
+RedisExchanged AskRedis(RedisConnector& connector, const RedisCommand& question,
+                        const WaitLimit& limit) {
+  auto exchanged = RunRedisRequest(connector, nullptr, {&question}, limit);
+  if (exchanged) return exchanged;
+  const flare::Status& why = exchanged.error();
+  // The time of the command isn't over.
+  if (why.code() < REDIS_TIMEOUT_UNSENT) return why;
+  return flare::Status(REDIS_FAIL_TO_CONNECT, why.message());
 }
 
 }  // namespace flare::rpc

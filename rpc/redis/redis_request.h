@@ -49,6 +49,11 @@ RedisExchanged RunRedisRequest(RedisConnector& connector,
                                const RedisCommandList& commands,
                                const WaitLimit& limit);
 
+// Sends a question whose answer the program's command needs before it can be
+// sent. Blocks, and fails as a command that wasn't sent.
+RedisExchanged AskRedis(RedisConnector& connector, const RedisCommand& question,
+                        const WaitLimit& limit);
+
 }  // namespace flare::rpc
 
 #endif  // FLARE_RPC_REDIS_REDIS_REQUEST_H_

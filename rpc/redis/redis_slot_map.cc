@@ -21,27 +21,11 @@ std::string_view HostOf(std::string_view address) {
   return address.substr(0, address.rfind(':'));
 }
 
-// "10.0.0.1:6379", "[::1]:6379". Empty: it isn't one.
-std::string AddressOfServer(std::string_view host, std::string_view port,
-                            std::string_view asked) {
-  const auto number = TryParse<std::uint16_t>(port);
-  const bool malformed = host.size() > kMaxServerHostBytes || host == "?" ||
-                         std::any_of(host.begin(), host.end(), [](char c) {
-                           return c <= ' ' || c > '~' || c == '/';
-                         });
-  if (!number || *number == 0 || malformed) return {};
-  std::string address(host.empty() ? HostOf(asked) : host);
-  if (address.find(':') != address.npos && address.front() != '[') {
-    address = '[' + address + ']';
-  }
-  return address + ':' + std::to_string(*number);
-}
-
 // ["10.0.0.1", 6379, "id", ...]
 std::string AddressOfServer(const RedisReply& server, std::string_view asked) {
   if (server.size() < 2) return {};
-  return AddressOfServer(server[0].text(), std::to_string(server[1].integer()),
-                         asked);
+  return RedisAddressOf(server[0].text(), std::to_string(server[1].integer()),
+                        asked);
 }
 
 class SlotMapReader {
@@ -99,13 +83,28 @@ RedisRedirect ReadSlotAndAddress(RedisRedirect::Kind kind,
   const std::size_t colon = text.rfind(':');
   if (space == text.npos || colon == text.npos || colon <= space) return {};
   const auto slot = TryParse<std::uint16_t>(text.substr(0, space));
-  std::string address = AddressOfServer(
+  std::string address = RedisAddressOf(
       text.substr(space + 1, colon - space - 1), text.substr(colon + 1), from);
   if (!slot || *slot >= kRedisSlots || address.empty()) return {};
   return {.kind = kind, .slot = *slot, .address = std::move(address)};
 }
 
 }  // namespace
+
+std::string RedisAddressOf(std::string_view host, std::string_view port,
+                           std::string_view asked) {
+  const auto number = TryParse<std::uint16_t>(port);
+  const bool malformed = host.size() > kMaxServerHostBytes || host == "?" ||
+                         std::any_of(host.begin(), host.end(), [](char c) {
+                           return c <= ' ' || c > '~' || c == '/';
+                         });
+  if (!number || *number == 0 || malformed) return {};
+  std::string address(host.empty() ? HostOf(asked) : host);
+  if (address.find(':') != address.npos && address.front() != '[') {
+    address = '[' + address + ']';
+  }
+  return address + ':' + std::to_string(*number);
+}
 
 Expected<RedisSlotMap, flare::Status> ReadSlotMap(const RedisReply& reply,
                                                   std::string_view asked) {

@@ -21,6 +21,11 @@
 
 namespace flare::rpc {
 
+// "10.0.0.1:6379", "[::1]:6379". An empty host is that of `asked`. Returns ""
+// if nobody can connect there.
+std::string RedisAddressOf(std::string_view host, std::string_view port,
+                           std::string_view asked);
+
 // Servers with the same slots, as "10.0.0.1:6379".
 struct RedisShardAddresses {
   std::string master;

@@ -37,14 +37,8 @@ void OrderServersToAsk(std::vector<RedisTopology::Server>* servers) {
 Expected<RedisSlotMap, flare::Status> AskForMap(RedisConnector& server,
                                                 const WaitLimit& limit) {
   static const RedisCommand slots{"CLUSTER", "SLOTS"};
-  const auto exchanged = RunRedisRequest(server, nullptr, {&slots}, limit);
-  if (!exchanged) {
-    // The command that needs the map hasn't been sent.
-    return exchanged.error().code() < REDIS_TIMEOUT
-               ? exchanged.error()
-               : flare::Status(REDIS_FAIL_TO_CONNECT,
-                               exchanged.error().message());
-  }
+  const auto exchanged = AskRedis(server, slots, limit);
+  if (!exchanged) return exchanged.error();
   auto map = ReadSlotMap((*exchanged)->last, server.address());
   if (!map) return NamedRedisError(server, map.error());
   return map;

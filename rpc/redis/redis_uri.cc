@@ -19,7 +19,8 @@ flare::Status BadRedisUri(std::string_view why) {
       REDIS_INVALID_URI,
       "a URI of Redis: " + std::string(why) +
           "; it is like redis://user:password@host:6379/0, rediss://host, "
-          "unix:/path?db=0 or redis-cluster://host:6379,host:6379");
+          "unix:/path?db=0, redis-cluster://host:6379,host:6379 or "
+          "redis-sentinel://host:26379,host:26379/0#mymaster");
 }
 
 // Each of these functions returns the fault.
@@ -59,7 +60,8 @@ std::string_view ReadRedisHost(std::string_view text, RedisUri* out) {
       return "the host has other characters than names and addresses";
     }
   }
-  std::optional<std::uint16_t> port = 6379;
+  std::optional<std::uint16_t> port =
+      out->kind == RedisUri::Kind::kSentinel ? 26379 : 6379;
   if (colon != text.npos) {
     port = TryParse<std::uint16_t>(text.substr(colon + 1));
   }
@@ -94,8 +96,23 @@ std::string_view ReadUnixUri(std::string_view path, RedisUri* out) {
   const std::string_view kind = scheme.substr(dash);
   out->tls = security == "rediss";
   if (kind == "-cluster") out->kind = RedisUri::Kind::kCluster;
+  if (kind == "-sentinel") out->kind = RedisUri::Kind::kSentinel;
   return (out->tls || security == "redis") &&
          (kind.empty() || out->kind != RedisUri::Kind::kServer);
+}
+
+// Takes "#mymaster" off the end.
+std::string_view ReadMasterName(std::string_view* rest, RedisUri* out) {
+  const std::size_t hash = std::min(rest->find('#'), rest->size());
+  out->master = rest->substr(std::min(hash + 1, rest->size()));
+  *rest = rest->substr(0, hash);
+  if (out->master.empty()) {
+    return "there is no name of the master, as #mymaster at the end";
+  }
+  for (char c : out->master) {
+    if (c <= ' ' || c > '~') return "the master's name has odd characters";
+  }
+  return {};
 }
 
 std::string_view ReadTcpUri(std::string_view rest, RedisUri* out) {
@@ -106,6 +123,9 @@ std::string_view ReadTcpUri(std::string_view rest, RedisUri* out) {
       return fault;
     }
     rest.remove_prefix(at + 1);
+  }
+  if (out->kind == RedisUri::Kind::kSentinel) {
+    if (auto fault = ReadMasterName(&rest, out); !fault.empty()) return fault;
   }
   const std::size_t slash = rest.find('/');
   if (auto fault = ReadRedisHosts(rest.substr(0, slash), out); !fault.empty()) {
@@ -128,11 +148,14 @@ std::string RedisUri::ToString() const {
     return addresses.front() + "?db=" + db;
   }
   std::string text = tls ? "rediss" : "redis";
-  text += kind == Kind::kCluster ? "-cluster://" : "://";
+  text += kind == Kind::kCluster    ? "-cluster://"
+          : kind == Kind::kSentinel ? "-sentinel://"
+                                    : "://";
   for (const std::string& address : addresses) {
     text += (&address == &addresses.front() ? "" : ",") + address;
   }
-  return kind == Kind::kCluster ? text : text + '/' + db;
+  if (kind == Kind::kCluster) return text;
+  return text + '/' + db + (master.empty() ? "" : '#' + master);
 }
 
 Expected<RedisUri, flare::Status> ParseRedisUri(std::string_view text) {

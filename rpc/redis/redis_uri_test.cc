@@ -39,6 +39,18 @@ TEST(RedisUri, HasServersOfACluster) {
   EXPECT_EQ(uri->addresses, (std::vector<std::string>{"a:6379", "b:6379"}));
 }
 
+TEST(RedisUri, HasSentinelsOfAMaster) {
+  EXPECT_EQ(Name("redis-sentinel://a,b:1/2#mymaster"),
+            "redis-sentinel://a:26379,b:1/2#mymaster");
+  EXPECT_EQ(Name("rediss-sentinel://u:p@a#my-master"),
+            "rediss-sentinel://a:26379/0#my-master");
+  const auto uri = ParseRedisUri("redis-sentinel://u:p#w@a#m");
+  ASSERT_TRUE(uri) << uri.error().ToString();
+  EXPECT_EQ(uri->kind, RedisUri::Kind::kSentinel);
+  EXPECT_EQ(uri->password, "p#w");
+  EXPECT_EQ(uri->master, "m");
+}
+
 TEST(RedisUri, HasUserAndPassword) {
   const auto both = ParseRedisUri("redis://al%69ce:p%40s:s/w@rd@host:1/2");
   ASSERT_TRUE(both) << both.error().ToString();
@@ -62,6 +74,12 @@ TEST(RedisUri, SaysWhatIsWrong) {
                                 "redis-cluster://a,",
                                 "redis-cluster://a,,b",
                                 "redis-cluster://a/1",
+                                "redis-sentinel://a",
+                                "redis-sentinel://a#",
+                                "redis-sentinel://a#my master",
+                                "redis-sentinel:///0#m",
+                                "redis-sentinel://a/x#m",
+                                "redis-sentinels://a#m",
                                 "redis://",
                                 "redis://:6379",
                                 "redis://[]",

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <utility>
@@ -55,9 +56,14 @@ class RedisProcess {
   std::string unix_uri() const { return "unix:" + folder_ + "/socket"; }
   std::string certificate() const { return folder_ + "/certificate"; }
 
-  // Until it accepts connections. Blocks the thread.
-  void Start(const std::vector<std::string>& more = {}) {
+  // Until it accepts connections. Blocks the thread. A sentinel needs a
+  // configuration.
+  void Start(const std::vector<std::string>& more = {},
+             const std::string& configuration = {}) {
+    const std::string file = folder_ + "/configuration";
+    std::ofstream(file) << configuration;
     std::vector<std::string> arguments = {kRedis,
+                                          file,
                                           "--bind",
                                           host_,
                                           "--port",
