@@ -435,7 +435,7 @@ TEST_P(ExecutionContextTest, AStopEndsWaitsOfAllKinds) {
 // Tokens, a stop and the owner's end come at once. The owner is gone directly
 // after Disown(): the sanitizers would tell of a late OnWatched().
 TEST_P(ExecutionContextTest, TokensMeetAStopAndTheOwnersEnd) {
-  struct Owner : ExecutionContext::Owner {
+  struct Owner final : ExecutionContext::Owner {
     StopCause OnWatched() override {
       ++watched;  // Guarded by the context's lock.
       return StopCause::kNone;

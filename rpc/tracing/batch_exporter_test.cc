@@ -116,11 +116,15 @@ TEST_F(BatchExporterTest, OthersGoAfterTheInterval) {
 }
 
 TEST_F(BatchExporterTest, BatchesWithoutMemoryAreDropped) {
-  fake_->on_export = [](TimePoint) -> Status { throw std::bad_alloc(); };
+  std::atomic<bool> memory{false};
+  fake_->on_export = [&](TimePoint) {
+    if (!memory) throw std::bad_alloc();
+    return Status();
+  };
   Start(100, 10);
   Add(10);
   EXPECT_TRUE(Eventually([&] { return batches_->statistics().dropped == 10; }));
-  fake_->on_export = nullptr;
+  memory = true;
   Add(10);
   batches_->Close();
   EXPECT_EQ(batches_->statistics().exported, 10u);
