@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <iterator>
+#include <new>
+#include <unordered_set>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -48,6 +51,7 @@ struct ClusterGroup {
   bool asking = false;
   std::vector<ClusterPart*> parts = {};
   flare::Status result = {};
+  std::exception_ptr thrown = {};  // For want of memory.
 };
 
 // The error of the server that says what to do with the part, if it has not
@@ -80,6 +84,8 @@ class ClusterRequest {
  private:
   using Parts = std::vector<ClusterPart*>;
 
+  // Reads of slots that are written, too, have to come behind that.
+  void KeepOrder();
   flare::Status Aim(const Parts& parts);
   flare::Status Send(const Parts& parts);
   // The part must be sent again. `*wait`: not at once.
@@ -116,7 +122,19 @@ flare::Status ClusterRequest::Add(RedisCommandList commands) {
   return {};
 }
 
+void ClusterRequest::KeepOrder() {
+  if (!topology_->options().read_from_replicas) return;
+  std::unordered_set<int> written;
+  for (const ClusterPart& part : parts_) {
+    if (!part.reads) written.insert(part.slot);
+  }
+  for (ClusterPart& part : parts_) {
+    if (written.contains(part.slot)) part.reads = false;
+  }
+}
+
 flare::Status ClusterRequest::Run() {
+  KeepOrder();
   Parts left;
   for (ClusterPart& part : parts_) left.push_back(&part);
   for (int attempt = 1;; ++attempt) {
@@ -181,6 +199,14 @@ void SendClusterGroup(ClusterGroup* group, const WaitLimit& limit) {
   }
 }
 
+void TrySendClusterGroup(ClusterGroup* group, const WaitLimit& limit) noexcept {
+  try {
+    SendClusterGroup(group, limit);
+  } catch (const std::bad_alloc&) {
+    group->thrown = std::current_exception();
+  }
+}
+
 std::vector<ClusterGroup> GroupByServer(
     const std::vector<ClusterPart*>& parts) {
   std::vector<ClusterGroup> groups;
@@ -201,15 +227,28 @@ std::vector<ClusterGroup> GroupByServer(
 flare::Status ClusterRequest::Send(const Parts& parts) {
   std::vector<ClusterGroup> groups = GroupByServer(parts);
   std::vector<Future<>> others;
-  for (std::size_t i = 1; i < groups.size(); ++i) {
-    others.push_back(fiber::Async(
-        [this, group = &groups[i]] { SendClusterGroup(group, limit_); }));
+  others.reserve(groups.size());
+  try {
+    for (std::size_t i = 1; i < groups.size(); ++i) {
+      others.push_back(fiber::Async(
+          [this, group = &groups[i]] { TrySendClusterGroup(group, limit_); }));
+    }
+    TrySendClusterGroup(&groups[0], limit_);
+  } catch (const std::bad_alloc&) {
+    groups[0].thrown = std::current_exception();
   }
-  SendClusterGroup(&groups[0], limit_);
   for (auto& other : others) fiber::BlockingGet(std::move(other));
+  for (const ClusterGroup& group : groups) {
+    if (group.thrown != nullptr) std::rethrow_exception(group.thrown);
+  }
   flare::Status worst;
   for (const ClusterGroup& group : groups) {
-    const bool unsent = group.result.code() == REDIS_FAIL_TO_CONNECT;
+    // A replica that refuses this client has a master.
+    const bool unsent = group.result.code() == REDIS_FAIL_TO_CONNECT ||
+                        (group.result.code() == REDIS_REFUSED &&
+                         topology_->options().read_from_replicas &&
+                         std::all_of(group.parts.begin(), group.parts.end(),
+                                     [](auto* part) { return part->reads; }));
     for (ClusterPart* part : group.parts) {
       part->failure = unsent ? group.result : flare::Status();
     }

@@ -289,6 +289,13 @@ TEST_F(RedisClusterTest, ReadsFromReplicas) {
     by_replica = values.counts.at(RedisCounters::kOk) >= 1;
   }
   EXPECT_TRUE(by_replica);
+  // But not behind writes of the same batch.
+  for (int i = 0; i != 50; ++i) {
+    const std::string value = std::to_string(i);
+    const auto replies = reader.ExecuteAll({{"SET", key, value}, {"GET", key}});
+    ASSERT_TRUE(replies) << replies.error().ToString();
+    EXPECT_EQ((*replies)[1].text(), value);
+  }
 }
 
 TEST_F(RedisClusterTest, SpeaksTlsAndShowsItsPassword) {

@@ -165,6 +165,19 @@ TEST_F(RedisConnectionTest, ClosesOnRepliesThatNobodyAskedFor) {
       << error.ToString();
 }
 
+// A proxy without a server, say. No command has been sent.
+TEST_F(RedisConnectionTest, IsNoneIfThePeerClosesAtOnce) {
+  auto options = Options();
+  options.password = "pass";
+  Open(options, uri());
+  for (int i = 0; i != 20; ++i) {
+    auto refused = Ping();
+    server_.Accept()->Close();
+    const auto error = ErrorOf(std::move(refused));
+    EXPECT_EQ(error.code(), REDIS_FAIL_TO_CONNECT) << error.ToString();
+  }
+}
+
 TEST_F(RedisConnectionTest, GreetsBeforeCommands) {
   auto options = Options();
   options.user = "al\r\nice";

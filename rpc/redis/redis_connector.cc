@@ -64,6 +64,12 @@ flare::Status CheckGreeting(const RedisCommand& command,
 
 }  // namespace
 
+flare::Status AsUnsent(const flare::Status& why) {
+  // The time of the command isn't over.
+  if (why.code() < REDIS_TIMEOUT_UNSENT) return why;
+  return flare::Status(REDIS_FAIL_TO_CONNECT, why.message());
+}
+
 std::shared_ptr<RedisConnector> RedisConnector::Create(
     RedisUri uri, RedisClientOptions options, RedisPlace place) {
   std::shared_ptr<RedisConnector> made(
@@ -345,7 +351,7 @@ flare::Status RedisConnector::Establish(const Connection& connection) {
   if (!connection->AwaitConnected(limit)) {
     status = flare::Status(REDIS_TIMEOUT, "");
   } else if (connection->closed()) {
-    return connection->failure();
+    return AsUnsent(connection->failure());
   } else {
     status = ShakeHands(connection, limit);
   }
@@ -367,7 +373,7 @@ flare::Status RedisConnector::ShakeHands(const Connection& connection,
   const auto exchange = RedisExchange::Make(std::move(bytes), commands.size());
   if (connection->Submit(exchange.Get()) !=
       RedisConnection::Submitted::kTaken) {
-    return connection->failure();
+    return AsUnsent(connection->failure());
   }
   if (auto status = connection->Await(exchange.Get(), limit); !status.ok()) {
     return status.code() == REDIS_TIMEOUT

@@ -32,6 +32,9 @@
 
 namespace flare::rpc {
 
+// The failure of a command that hasn't been sent, because of this.
+flare::Status AsUnsent(const flare::Status& why);
+
 // A server's place among others; none if it is alone.
 struct RedisPlace {
   // Sends READONLY first, so that a replica of a cluster runs reads.

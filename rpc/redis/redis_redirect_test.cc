@@ -135,6 +135,20 @@ TEST_F(RedisRedirectTest, FollowsASlotThatHasMoved) {
   EXPECT_FALSE(a->HasInput());  // The map isn't asked for so soon.
 }
 
+TEST_F(RedisRedirectTest, CountsNoMasterWithoutSlots) {
+  auto a = Connect({{kSlotOfFoo, kSlotOfFoo, {a_.endpoint()}},
+                    {kSlotOfFoo + 1, 16383, {b_.endpoint()}}},
+                   Options());
+  EXPECT_EQ(client_.Masters()->size(), 2);
+  RawServer c;
+  auto foo = Get("foo");
+  Answer(a.get(), kGetFoo, To("MOVED", kSlotOfFoo, c));
+  auto peer = c.Accept();
+  Answer(peer.get(), kGetFoo, "+c\r\n");
+  EXPECT_EQ(Said(std::move(foo)), "c");
+  EXPECT_EQ(client_.Masters()->size(), 2);
+}
+
 TEST_F(RedisRedirectTest, AsksAnotherServerForOneCommand) {
   auto a = Connect();
   auto foo = Get("foo");

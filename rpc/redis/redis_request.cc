@@ -128,10 +128,7 @@ RedisExchanged AskRedis(RedisConnector& connector, const RedisCommand& question,
                         const WaitLimit& limit) {
   auto exchanged = RunRedisRequest(connector, nullptr, {&question}, limit);
   if (exchanged) return exchanged;
-  const flare::Status& why = exchanged.error();
-  // The time of the command isn't over.
-  if (why.code() < REDIS_TIMEOUT_UNSENT) return why;
-  return flare::Status(REDIS_FAIL_TO_CONNECT, why.message());
+  return AsUnsent(exchanged.error());
 }
 
 }  // namespace flare::rpc

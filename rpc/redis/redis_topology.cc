@@ -133,7 +133,14 @@ RedisTopology::Masters(const WaitLimit& limit) {
   if (auto any = Find(kNoRedisSlot, false, limit); !any) return any.error();
   std::vector<Server> masters;
   ScopedLock guard(lock_);
-  for (const Shard& shard : shards_) masters.push_back(shard.master);
+  // Until the next map a former master is left, without slots.
+  std::vector<bool> has_slots(shards_.size());
+  for (const std::size_t at : shard_of_) {
+    if (at < has_slots.size()) has_slots[at] = true;
+  }
+  for (std::size_t at = 0; at != shards_.size(); ++at) {
+    if (has_slots[at]) masters.push_back(shards_[at].master);
+  }
   return masters;
 }
 
@@ -149,7 +156,10 @@ flare::Status RedisTopology::AwaitMap(const WaitLimit& limit) {
 }
 
 void RedisTopology::RequestRefresh() {
-  if (IsClientSideOpen()) static_cast<void>(StartRefresh(/*soon=*/false));
+  try {
+    if (IsClientSideOpen()) static_cast<void>(StartRefresh(/*soon=*/false));
+  } catch (const std::bad_alloc&) {  // The next trouble asks again.
+  }
 }
 
 std::shared_ptr<RedisTopology::Refresh> RedisTopology::StartRefresh(bool soon) {
