@@ -279,7 +279,9 @@ flare::HttpClient::Result Upload(const flare::HttpClient& client,
     std::string piece(64 << 10, '\0');
     file->read(piece.data(), static_cast<std::streamsize>(piece.size()));
     piece.resize(static_cast<std::size_t>(file->gcount()));
-    if (file->bad()) return flare::Status(1, "the file can't be read");
+    if (!file->is_open() || file->bad()) {
+      return flare::Status(1, "the file can't be read");
+    }
     return flare::CreateBufferSlow(piece);  // Empty at the end.
   };
   return client.Put("http://10.0.0.1/backups/today", "", options);

@@ -154,14 +154,18 @@ flare::Status HttpClientConnection::SendBody(const HttpBodySource& source,
   const std::stop_callback cancel(
       limit.stop, [this] { Close(flare::Status(ERROR_CANCELLED)); });
   const auto end = [this, &limit] {
-    ScopedLock guard(lock_);
-    return done_ || !limit.exceeded() ? flare::Status()
-                                      : limit.Exceeded("sending the body");
+    bool done = false;
+    {
+      ScopedLock guard(lock_);
+      done = done_;
+    }
+    return done || !limit.exceeded() ? flare::Status()
+                                     : limit.Exceeded("sending the body");
   };
   stream_->LowerOutputRoom(kSendAhead);
   std::uint64_t sent = 0;
   for (;;) {
-    if (!AwaitRoom(limit)) return end();
+    if (!AwaitRoom(limit) || IsOver(limit)) return end();
     Buffer piece;
     if (source.size != sent) {
       auto next = source.next();

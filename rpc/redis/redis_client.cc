@@ -93,6 +93,7 @@ Status RedisClient::Open(const std::string& uri, const Options& options) {
   if (!parsed) return parsed.error();
   connector_ = nullptr;
   cluster_ = nullptr;
+  rpc::OpenClientSide();
   if (parsed->kind != rpc::RedisUri::Kind::kCluster) {
     rpc::RedisPlace place;
     if (parsed->kind == rpc::RedisUri::Kind::kSentinel) {

@@ -108,6 +108,10 @@ flare::Status ClusterRequest::Add(RedisCommandList commands) {
   for (const RedisCommand* command : commands) {
     const auto slot = RedisSlotOf(*command);
     if (!slot) return slot.error();
+    if (command->name() == "SCAN") {
+      return flare::Status(REDIS_INVALID_COMMAND,
+                           "a cursor of SCAN is one server's: use Masters()");
+    }
     if (*slot == kNoRedisSlot) continue;
     if (part.slot != kNoRedisSlot && part.slot != *slot) {
       return flare::Status(REDIS_CROSS_SLOT,

@@ -55,8 +55,14 @@ flare::Status CheckGreeting(const RedisCommand& command,
     if (!reply.is_error()) return {};
     return flare::Status(REDIS_REFUSED, command.name() + ": " + reply.text());
   }
-  // A user who may not ask for the role has to trust the sentinels.
-  if (reply.is_error()) return {};
+  if (reply.is_error()) {
+    // A user who may not ask for the role has to trust the sentinels.
+    const std::string_view why = reply.text();
+    if (why.starts_with("NOPERM") || why.starts_with("ERR unknown command")) {
+      return {};
+    }
+    return flare::Status(REDIS_REFUSED, "ROLE: " + reply.text());
+  }
   if (reply.size() != 0 && reply[0].text() == "master") return {};
   return flare::Status(REDIS_FAIL_TO_CONNECT,
                        "it isn't a master, though a sentinel says so");
@@ -74,7 +80,6 @@ std::shared_ptr<RedisConnector> RedisConnector::Create(
     RedisUri uri, RedisClientOptions options, RedisPlace place) {
   std::shared_ptr<RedisConnector> made(
       new RedisConnector(std::move(uri), std::move(options), std::move(place)));
-  OpenClientSide();
   JoinClientSide(made);
   return made;
 }

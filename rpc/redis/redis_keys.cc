@@ -214,7 +214,6 @@ constexpr auto kReadingCommands =
                                      "STRLEN",
                                      "SUBSTR",
                                      "SUNION",
-                                     "TOUCH",
                                      "TTL",
                                      "TYPE",
                                      "XLEN",

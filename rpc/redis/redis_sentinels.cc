@@ -31,7 +31,7 @@ RedisSentinels::Address RedisSentinels::FindMaster() {
   const std::size_t count = uri_.addresses.size();
   const std::int64_t end_ns =
       SaturatingAdd(NowNs(), ToNs(options_.connect_timeout));
-  int code = REDIS_FAIL_TO_CONNECT;
+  bool all_refuse = true;
   std::string failures;
   for (std::size_t i = 0; i != count; ++i) {
     const std::size_t at = (first + i) % count;
@@ -43,10 +43,13 @@ RedisSentinels::Address RedisSentinels::FindMaster() {
       first_.store(at, std::memory_order_relaxed);
       return address;
     }
-    code = address.error().code();
+    const int code = address.error().code();
+    if (code == REDIS_SHUTDOWN) return address;
+    all_refuse &= code == REDIS_REFUSED;
     failures += (i == 0 ? "" : "; ") + address.error().message();
   }
-  return flare::Status(code, "no sentinel names the master: " + failures);
+  return flare::Status(all_refuse ? REDIS_REFUSED : REDIS_FAIL_TO_CONNECT,
+                       "no sentinel names the master: " + failures);
 }
 
 void RedisSentinels::AskAnotherFirst() {

@@ -214,14 +214,30 @@ TEST_F(RedisSentinelsTest, MayKnowNothing) {
   auto set = Set();
   Answer(&sentinel_, "*-1\r\n");
   Answer(&other, "-NOAUTH\r\n");
-  const auto error = ErrorOf(std::move(set));
-  EXPECT_EQ(error.code(), REDIS_REFUSED);
+  auto error = ErrorOf(std::move(set));
+  EXPECT_EQ(error.code(), REDIS_FAIL_TO_CONNECT);
   EXPECT_TRUE(error.message().ends_with(
       "#my: no sentinel names the master: redis://" + AddressOf(sentinel_) +
       "/0: it knows no master 'my'; redis://" + AddressOf(other) +
       "/0: NOAUTH"))
       << error.ToString();
   EXPECT_FALSE(RedisClient::MayHaveRun(error));
+  set = Set();
+  Answer(&sentinel_, "-NOAUTH\r\n");
+  Answer(&other, "-NOAUTH\r\n");
+  error = ErrorOf(std::move(set));
+  EXPECT_EQ(error.code(), REDIS_REFUSED) << error.ToString();
+}
+
+// As a server with too many clients does.
+TEST_F(RedisSentinelsTest, MayNameAMasterThatRefuses) {
+  Open(AddressOf(sentinel_));
+  auto set = Set();
+  Answer(&sentinel_, Naming(a_));
+  auto a = a_.Accept();
+  Answer(a.get(), kRole, "-ERR max number of clients reached\r\n");
+  const auto error = ErrorOf(std::move(set));
+  EXPECT_EQ(error.code(), REDIS_REFUSED) << error.ToString();
 }
 
 // Their answers come when the time of the search is over.
@@ -297,7 +313,7 @@ TEST_F(RealSentinelTest, ReplacesADeadMaster) {
   ASSERT_NO_FATAL_FAILURE(silent.Start());
   silent.Pause();
   auto options = Patient();
-  options.connect_timeout = 2s;  // Half of it is for the silent one.
+  options.connect_timeout = 6s;  // Half of it is for the silent one.
   RedisClient client = RedisTest::Open(
       "redis-sentinel://" + HostOf(dead) + ":6379," + HostOf(silent) +
           ":6379," + HostOf(sentinel_) + ":6379#my",

@@ -203,8 +203,8 @@ RedisReply RedisDispatcher::Authenticate(std::string_view user,
     return RedisReply::OfError(
         "WRONGPASS invalid username-password pair or user is disabled.");
   }
-  peer->authenticated_ = true;
   peer->user_ = user;
+  peer->authenticated_ = true;
   return OkReply();
 }
 
