@@ -1,6 +1,8 @@
 #include "flare/rpc/server/interceptor_chain.h"
 
+#include <new>
 #include <string>
+#include <utility>
 
 #include "flare/rpc/rpc_status.h"
 #include "flare/rpc/server/handler_exception.h"
@@ -9,10 +11,15 @@
 namespace flare::rpc {
 
 void FailByInterceptor(std::size_t number, InterceptedCall* call) {
-  const std::string who = "nterceptor " + std::to_string(number) + " of " +
-                          std::string(call->method());
-  const std::string what = TakeHandlerException("i" + who);
-  call->SetFailed(STATUS_FAILED, "I" + who + " has thrown " + what);
+  std::string text = "out of memory";
+  try {
+    const std::string who = "nterceptor " + std::to_string(number) + " of " +
+                            std::string(call->method());
+    text = "I" + who + " has thrown " + TakeHandlerException("i" + who);
+  } catch (const std::bad_alloc&) {
+    // Which the exception, most likely, was as well.
+  }
+  call->SetFailed(STATUS_FAILED, std::move(text));
 }
 
 void LogSecondRun() {

@@ -241,8 +241,8 @@ class GrpcExporter final : public SpanExporter {
     if (!controller.Failed()) return {.status = StatusOf(reply)};
     const rpc::GrpcCode code = rpc::GrpcFromStatus(controller.ErrorCode());
     return {.status = Status(controller.ErrorCode(), controller.ErrorText()),
-            .later = code == rpc::GrpcCode::kUnavailable ||
-                     code == rpc::GrpcCode::kResourceExhausted};
+            // RESOURCE_EXHAUSTED isn't: it may mean that a batch is too large.
+            .later = code == rpc::GrpcCode::kUnavailable};
   }
 
   const OtlpOptions options_;

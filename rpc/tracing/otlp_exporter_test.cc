@@ -48,8 +48,7 @@ class Collector : public collector::SyncTraceService {
     EXPECT_EQ(controller->GetRequestMetadata().Get("api-key"), "secret");
     if (fails) return controller->SetFailed(4711, "no disk");
     if (busy-- > 0) {
-      return controller->SetFailed(StatusFromGrpc(GrpcCode::kResourceExhausted),
-                                   "busy");
+      return controller->SetFailed(StatusFromGrpc(busy_code), "busy");
     }
     requests_.push_back(request);
   }
@@ -71,6 +70,7 @@ class Collector : public collector::SyncTraceService {
   int rejects = 0;
   bool fails = false;
   int busy = 0;  // So many requests are refused first.
+  GrpcCode busy_code = GrpcCode::kUnavailable;
 
  private:
   fiber::Mutex lock_;
@@ -240,6 +240,16 @@ TEST_F(OtlpExporterTest, ABusyCollectorIsAskedAgain) {
   EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
   EXPECT_EQ(collector_.spans().size(), 1u);
   EXPECT_EQ(tracing_->statistics().failed, 0u);
+}
+
+TEST_F(OtlpExporterTest, ABatchThatIsTooLargeIsSentOnce) {
+  Install({.export_interval = std::chrono::milliseconds(1),
+           .export_timeout = std::chrono::seconds(20)});
+  collector_.busy_code = GrpcCode::kResourceExhausted;
+  collector_.busy = 1;
+  { ScopedSpan part("job"); }
+  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().failed == 1; }));
+  EXPECT_EQ(collector_.requests().size(), 0u);
 }
 
 TEST_F(OtlpExporterTest, RejectedSpansAreLogged) {

@@ -238,6 +238,7 @@ TEST_F(ScopedSpanTest, JobsOutsideOfCallsBeginTraces) {
 
 // They would overwrite the context of the code that runs there.
 TEST_F(ScopedSpanTest, EndsElsewhereAreFatal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   Serve([] {});
   std::unique_ptr<ScopedSpan> part;
   std::promise<void> begun;
@@ -255,6 +256,7 @@ TEST_F(ScopedSpanTest, EndsElsewhereAreFatal) {
 }
 
 TEST_F(ScopedSpanTest, EndsInTheWrongOrderAreFatal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   Serve([] {});
   auto first = std::make_unique<ScopedSpan>("first");
   auto second = std::make_unique<ScopedSpan>("second");

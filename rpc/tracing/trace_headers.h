@@ -70,7 +70,7 @@ std::string ToB3(const TraceContext& context);
 std::string ToB3TraceId(const TraceId& id);
 
 // `get(name)` returns the values of all headers of that name. The first form
-// that says something counts.
+// with a parent counts, and the first that says whether to record.
 template <class Get>
 TraceOrigin ReadTraceHeaders(const TraceHeaderOptions& options, Get get) {
   TraceOrigin origin;
@@ -80,8 +80,10 @@ TraceOrigin ReadTraceHeaders(const TraceHeaderOptions& options, Get get) {
     for (const std::string_view name : TraceHeaderNames(form)) {
       values[i++] = get(name);
     }
-    origin = ParseTraceHeaders(form, values);
-    if (origin.parent || origin.sampled) break;
+    TraceOrigin read = ParseTraceHeaders(form, values);
+    if (origin.sampled) read.sampled = origin.sampled;
+    origin = std::move(read);
+    if (origin.parent) break;
   }
   if (options.baggage) origin.baggage = JoinBaggage(get(kBaggage));
   return origin;

@@ -134,6 +134,19 @@ TEST(TraceHeadersTest, TheFirstFormThatSaysSomethingCounts) {
   EXPECT_FALSE(Read({Form::kB3Multi}, headers).sampled);
 }
 
+TEST(TraceHeadersTest, ADecisionAloneHidesNoParent) {
+  const std::string parent = std::string("00-") + kTrace + "-" + kSpan + "-00";
+  const auto origin = Read({Form::kB3Multi, Form::kB3, Form::kW3c},
+                           {{"x-b3-sampled", "1"}, {"traceparent", parent}});
+  ASSERT_TRUE(origin.parent);
+  EXPECT_EQ(origin.parent->span_id, 0xb7ad6b7169203331);
+  EXPECT_EQ(origin.sampled, true);
+  EXPECT_EQ(
+      Read({Form::kB3Multi, Form::kB3}, {{"x-b3-sampled", "1"}, {"b3", "0"}})
+          .sampled,
+      true);
+}
+
 TEST(TraceHeadersTest, BaggageIsReadIfToldTo) {
   const Headers headers = {{"baggage", "a=1"}, {"baggage", " b=2;p=3 "}};
   EXPECT_EQ(Read({Form::kW3c}, headers, true).baggage, "a=1,b=2;p=3");

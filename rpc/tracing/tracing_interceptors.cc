@@ -2,8 +2,8 @@
 
 #include <google/protobuf/message.h>
 
-#include <algorithm>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,21 +87,28 @@ class TracingServerInterceptor final : public ServerInterceptor {
                  span.Get());
     call.ObserveMessages(CountMessages(span));
     next.Run();
-    if (!call.failed()) {
-      CountMessage(call.response(), ObservedMessage::Direction::kSent,
-                   span.Get());
+    try {
+      End(call, origin, span.Get());
+    } catch (const std::bad_alloc&) {  // The reply is what matters.
+      tracer_->Drop();
     }
-    SpanData outcome = call.http_request() != nullptr
-                           ? HttpOutcome(call, span.Get())
-                           : CallOutcome(call);
+  }
+
+ private:
+  void End(InterceptedCall& call, const TraceOrigin& origin,
+           RecordedSpan* span) const {
+    if (!call.failed()) {
+      CountMessage(call.response(), ObservedMessage::Direction::kSent, span);
+    }
+    SpanData outcome = call.http_request() != nullptr ? HttpOutcome(call, span)
+                                                      : CallOutcome(call);
     outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
     outcome.parent_is_remote = origin.parent.has_value();
     outcome.kind = SpanKind::kServer;
     outcome.peer = call.peer().ToString();
-    tracer_->End(span.Get(), std::move(outcome));
+    tracer_->End(span, std::move(outcome));
   }
 
- private:
   static SpanData CallOutcome(const InterceptedCall& call) {
     SpanData outcome;
     outcome.name = SpanName(*call.descriptor());
@@ -138,50 +145,36 @@ class TraceHeaders {
  public:
   TraceHeaders(const TraceHeaderOptions& options, const RecordedSpan& span,
                Metadata* metadata)
-      : options_(options), metadata_(metadata) {
-    for (const auto& [name, value] : *metadata_) {
-      if (IsOurs(name)) callers_own_.emplace_back(name, value);
+      : metadata_(metadata), before_(*metadata) {
+    try {
+      Write(options, span);
+    } catch (...) {
+      *metadata_ = std::move(before_);
+      throw;
     }
-    RemoveAll();
-    // Without them if there is no room: the call is what matters.
-    WriteTraceHeaders(options_, span.context(),
-                      [this](std::string_view name, const std::string& value) {
-                        static_cast<void>(metadata_->Set(name, value));
-                      });
-    has_baggage_ = !span.baggage().empty() && !metadata_->Contains(kBaggage) &&
-                   metadata_->Set(kBaggage, span.baggage()).ok();
   }
   // The caller's next call must not be sent with them.
-  ~TraceHeaders() {
-    RemoveAll();
-    if (has_baggage_) metadata_->Remove(kBaggage);
-    for (const auto& [name, value] : callers_own_) {
-      static_cast<void>(metadata_->Add(name, value));
-    }
-  }
+  ~TraceHeaders() { *metadata_ = std::move(before_); }
   TraceHeaders(const TraceHeaders&) = delete;
   TraceHeaders& operator=(const TraceHeaders&) = delete;
 
  private:
-  bool IsOurs(std::string_view name) const {
-    for (const TraceHeaderForm form : options_.forms) {
-      const auto names = TraceHeaderNames(form);
-      if (std::find(names.begin(), names.end(), name) != names.end()) {
-        return true;
-      }
-    }
-    return false;
-  }
-  void RemoveAll() {
-    for (const TraceHeaderForm form : options_.forms) {
+  void Write(const TraceHeaderOptions& options, const RecordedSpan& span) {
+    for (const TraceHeaderForm form : options.forms) {
       for (const auto name : TraceHeaderNames(form)) metadata_->Remove(name);
+    }
+    // Without them if there is no room: the call is what matters.
+    WriteTraceHeaders(options, span.context(),
+                      [this](std::string_view name, const std::string& value) {
+                        static_cast<void>(metadata_->Set(name, value));
+                      });
+    if (!span.baggage().empty() && !metadata_->Contains(kBaggage)) {
+      static_cast<void>(metadata_->Set(kBaggage, span.baggage()));
     }
   }
 
-  const TraceHeaderOptions& options_;
   Metadata* const metadata_;
-  bool has_baggage_ = false;
-  std::vector<std::pair<std::string, std::string>> callers_own_;
+  Metadata before_;
 };
 
 class TracingClientInterceptor final : public ClientInterceptor {
@@ -206,13 +199,23 @@ class TracingClientInterceptor final : public ClientInterceptor {
       next.Run();
     }
     if (!span->recording()) return;
+    try {
+      End(call, origin, span.Get());
+    } catch (const std::bad_alloc&) {  // The reply is what matters.
+      tracer_->Drop();
+    }
+  }
+
+ private:
+  void End(ClientInterceptedCall& call, const TraceOrigin& origin,
+           RecordedSpan* span) const {
+    const RpcClientController& controller = call.controller();
     // Messages of streaming calls were observed, all of them.
     if (!IsStreaming(call.method())) {
-      CountMessage(call.request(), ObservedMessage::Direction::kSent,
-                   span.Get());
+      CountMessage(call.request(), ObservedMessage::Direction::kSent, span);
       if (!controller.Failed()) {
         CountMessage(call.response(), ObservedMessage::Direction::kReceived,
-                     span.Get());
+                     span);
       }
     }
     SpanData outcome;
@@ -225,10 +228,9 @@ class TracingClientInterceptor final : public ClientInterceptor {
     if (!controller.GetRemotePeer().empty()) {
       outcome.peer = controller.GetRemotePeer().ToString();
     }
-    tracer_->End(span.Get(), std::move(outcome));
+    tracer_->End(span, std::move(outcome));
   }
 
- private:
   const std::shared_ptr<Tracer> tracer_;
 };
 
