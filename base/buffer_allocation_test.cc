@@ -14,6 +14,7 @@
 #include "flare/base/function.h"
 #include "flare/base/object_pool.h"
 #include "flare/base/read_space.h"
+#include "flare/base/testing/replaced_new.h"
 #include "gtest/gtest.h"
 
 namespace {
@@ -23,43 +24,14 @@ std::atomic<long> allocations = 0;
 std::atomic<long> failing = 0;
 std::atomic<bool> all_fail = false;
 
-void* CountedAllocate(std::size_t size, std::size_t align) {
+}  // namespace
+
+void flare::testing::OnAllocation(std::size_t) {
   ++allocations;
   if (failing != 0 &&
       (all_fail ? allocations >= failing : allocations == failing)) {
     throw std::bad_alloc();
   }
-  size = (size + align - 1) / align * align;
-  if (void* p = std::aligned_alloc(align, size)) return p;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-// Never inlined: the compiler would see malloc's memory meet delete.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  return CountedAllocate(size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new[](std::size_t size) {
-  return CountedAllocate(size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
-  return CountedAllocate(size, static_cast<std::size_t>(align));
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t,
-                                       std::align_val_t) noexcept {
-  std::free(p);
 }
 
 namespace flare {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "flare/base/backtrace.h"
+#include "flare/base/testing/replaced_new.h"
 #include "flare/fiber/contention_profile.h"
 #include "flare/fiber/sync/lock_wait.h"
 #include "gtest/gtest.h"
@@ -21,27 +22,12 @@ namespace {
 // How many allocations of this thread succeed before one fails; negative: all.
 thread_local int before_failure = -1;
 
-void* AllocateOrFail(std::size_t size) {
-  if (before_failure >= 0 && before_failure-- == 0) throw std::bad_alloc();
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
 }  // namespace
 }  // namespace flare::fiber
 
-void* operator new(std::size_t size) {
-  return flare::fiber::AllocateOrFail(size);
-}
-void* operator new[](std::size_t size) {
-  return flare::fiber::AllocateOrFail(size);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
+void flare::testing::OnAllocation(std::size_t) {
+  using fiber::before_failure;
+  if (before_failure >= 0 && before_failure-- == 0) throw std::bad_alloc();
 }
 
 namespace flare::fiber {

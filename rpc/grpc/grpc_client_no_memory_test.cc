@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "flare/base/buffer.h"
+#include "flare/base/testing/replaced_new.h"
 #include "flare/rpc/grpc/grpc_client_protocol.h"
 #include "flare/rpc/metadata.h"
 #include "gtest/gtest.h"
@@ -18,39 +19,10 @@ namespace {
 // Allocations that succeed before one fails; negative: all do.
 std::atomic<int> before_failure{-1};
 
-void* AllocateOrFail(std::size_t size, std::size_t align) {
-  if (before_failure >= 0 && before_failure-- == 0) throw std::bad_alloc();
-  size = (size + align - 1) / align * align;
-  if (void* const memory = std::aligned_alloc(align, size)) return memory;
-  throw std::bad_alloc();
-}
-
 }  // namespace
 
-// Never inlined: the compiler would see malloc's memory meet delete.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  return AllocateOrFail(size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new[](std::size_t size) {
-  return AllocateOrFail(size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
-  return AllocateOrFail(size, static_cast<std::size_t>(align));
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t,
-                                       std::align_val_t) noexcept {
-  std::free(p);
+void flare::testing::OnAllocation(std::size_t) {
+  if (before_failure >= 0 && before_failure-- == 0) throw std::bad_alloc();
 }
 
 namespace flare::rpc {

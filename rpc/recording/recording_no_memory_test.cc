@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/testing/replaced_new.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/extension.h"
 #include "flare/rpc/interceptor.h"
@@ -36,39 +37,11 @@ void SetTooLarge(std::size_t bytes) {
   too_large.store(bytes, std::memory_order_relaxed);
 }
 
-void* AllocateOrFail(std::size_t size, std::size_t align) {
-  if (size >= too_large.load(std::memory_order_relaxed)) throw std::bad_alloc();
-  size = (size + align - 1) / align * align;
-  if (void* const memory = std::aligned_alloc(align, size)) return memory;
-  throw std::bad_alloc();
-}
-
 }  // namespace
 
-// Never inlined: the compiler would see malloc's memory meet delete.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  return AllocateOrFail(size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new[](std::size_t size) {
-  return AllocateOrFail(size, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t align) {
-  return AllocateOrFail(size, static_cast<std::size_t>(align));
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t,
-                                       std::align_val_t) noexcept {
-  std::free(p);
+void flare::testing::OnAllocation(std::size_t bytes) {
+  if (bytes >= too_large.load(std::memory_order_relaxed))
+    throw std::bad_alloc();
 }
 
 namespace flare::rpc::testing {
