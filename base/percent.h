@@ -14,7 +14,7 @@
 
 namespace flare {
 
-// The byte that an escape at `text[at]` stands for. Nothing: there is none, a
+// The byte of an escape at `text[at]`. Nothing: there is none, a
 // '%' without two hex digits included.
 inline std::optional<char> PercentEscapeAt(std::string_view text,
                                            std::size_t at) {

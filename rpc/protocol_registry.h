@@ -70,7 +70,7 @@ class ServerProtocolSet {
       const std::vector<std::string>& names, const Limits& limits = {},
       const HttpUses& http = {});
 
-  // Adds one that no name stands for, behind the others.
+  // Adds one without a name, behind the others.
   void Add(ServerProtocolFactory factory) {
     factories_.push_back(std::move(factory));
   }

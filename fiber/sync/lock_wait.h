@@ -78,7 +78,7 @@ class LockWait {
 
   static constinit inline std::atomic<bool> recording_{false};
 
-  // Waits that this one stands for; 0: it isn't counted, and the rest unset.
+  // The number of waits in this sample; 0: it isn't counted, the rest unset.
   std::uint64_t weight_ = 0;
   std::uint64_t recording_number_;
   std::size_t place_;
