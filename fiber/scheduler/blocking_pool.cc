@@ -19,6 +19,7 @@
 #include <pthread.h>
 
 #include <cerrno>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -179,6 +180,7 @@ void BlockingPool::StartThread(BlockingVisit* visit, std::uint64_t number) {
   try {
     (new BlockingThread(this, number))->Assign(visit);
     return;
+  } catch (const std::bad_alloc&) {  // As below; a text would take memory.
   } catch (const std::system_error& error) {
     LOG_EVERY_N(ERROR, 100)
         << "can't start another thread for blocking regions: " << error.what()
