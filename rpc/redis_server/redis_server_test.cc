@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -238,10 +239,12 @@ TEST_F(RedisServerTest, AnswersForHandlersThatThrow) {
   });
   StartRedis();
   testing::LoggedLines errors(google::ERROR);
-  EXPECT_EQ(Answer(Encoded({"THROW"}) + Encoded({"PING"})),
-            "-ERR The handler has failed.\r\n+PONG\r\n");
-  EXPECT_TRUE(errors.Have("the Redis handler of THROW")) << errors.All();
-  EXPECT_EQ(server().statistics().calls_failed, 1u);
+  std::uint64_t calls = 0;
+  do {  // Again, if another test had the line of this second.
+    EXPECT_EQ(Answer(Encoded({"THROW"}) + Encoded({"PING"})),
+              "-ERR The handler has failed.\r\n+PONG\r\n");
+    EXPECT_EQ(server().statistics().calls_failed, ++calls);
+  } while (!errors.Have("the Redis handler of THROW"));
 }
 
 TEST_F(RedisServerTest, AsksForAPassword) {
