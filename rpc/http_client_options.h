@@ -62,7 +62,8 @@ struct HttpProxyOptions {
   std::string http = {};
   std::string https = {};
   // Hosts that are asked directly, subdomains included: "example.com",
-  // "10.0.0.1", "localhost:8080" with that port only, "*" for all.
+  // "10.0.0.1", "localhost:8080" with that port only, "*" for all; networks of
+  // hosts that are given by their addresses: "10.0.0.0/8", "fd00::/8".
   std::vector<std::string> except = {};
 
   // From http_proxy, https_proxy (or HTTPS_PROXY), all_proxy (ALL_PROXY) for

@@ -75,6 +75,30 @@ TEST(HttpProxies, AreForAllHostsButSome) {
   EXPECT_TRUE(IsProxied({""}, "http://example.com/"));
 }
 
+TEST(HttpProxies, AreForNoAddressOfSomeNetworks) {
+  EXPECT_FALSE(IsProxied({"10.0.0.0/8"}, "http://10.255.0.1:81/"));
+  EXPECT_TRUE(IsProxied({"10.0.0.0/8"}, "http://11.0.0.1/"));
+  EXPECT_FALSE(IsProxied({" 192.168.7.9/20 "}, "https://192.168.15.1/"));
+  EXPECT_TRUE(IsProxied({"192.168.7.9/20"}, "https://192.168.16.1/"));
+  EXPECT_FALSE(IsProxied({"x", "0.0.0.0/0"}, "http://1.2.3.4/"));
+  EXPECT_TRUE(IsProxied({"0.0.0.0/0"}, "http://[::1]/"));
+  EXPECT_FALSE(IsProxied({"10.0.0.1/32"}, "http://[::ffff:10.0.0.1]/"));
+  EXPECT_FALSE(IsProxied({"::1/128"}, "http://[::1]:81/"));
+  EXPECT_TRUE(IsProxied({"::1/128"}, "http://[::2]/"));
+  for (const char* network : {"fd00::/8", "[fd00::]/8", "FD12::/8"}) {
+    EXPECT_FALSE(IsProxied({network}, "http://[fdff::1]/")) << network;
+    EXPECT_TRUE(IsProxied({network}, "http://[fe00::1]/")) << network;
+  }
+  // Names aren't looked up.
+  EXPECT_TRUE(IsProxied({"0.0.0.0/0", "::/0"}, "http://example.com/"));
+  for (const char* none :
+       {"10.0.0.1/33", "10.0.0.1/", "/8", "10.0.0/8", "10.0.0.1/-1",
+        "10.0.0.1/8x", "::1/129", "::1/256", "[::1/128", "a/8"}) {
+    EXPECT_TRUE(IsProxied({none}, "http://10.0.0.1/")) << none;
+    EXPECT_TRUE(IsProxied({none}, "http://[::1]/")) << none;
+  }
+}
+
 TEST(HttpProxies, MayBeNone) {
   const auto proxies = HttpProxies::Create({.https = "http://proxy"});
   ASSERT_TRUE(proxies);

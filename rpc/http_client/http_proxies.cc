@@ -1,5 +1,7 @@
 #include "flare/rpc/http_client/http_proxies.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <utility>
 
@@ -95,6 +97,10 @@ Expected<HttpProxies, flare::Status> HttpProxies::Create(
   proxies.https_ = *std::move(https);
   for (const std::string& host : options.except) {
     std::string_view name = Trim(host);
+    if (auto network = ParseNetwork(name)) {
+      proxies.except_networks_.push_back(*std::move(network));
+      continue;
+    }
     if (name.starts_with("*.")) name.remove_prefix(1);
     if (name.starts_with('.')) name.remove_prefix(1);
     if (!name.empty()) proxies.except_.push_back(ToLower(name));
@@ -107,7 +113,42 @@ const HttpProxy* HttpProxies::For(const HttpUrl& url) const {
   return proxy && !IsExcepted(url.address) ? &*proxy : nullptr;
 }
 
-// `address`: with its port.
+bool HttpProxies::Network::Has(const Endpoint& address) const {
+  return address.Network(ipv4_bits, ipv6_bits) == first;
+}
+
+std::optional<HttpProxies::Network> HttpProxies::ParseNetwork(
+    std::string_view text) {
+  const std::size_t slash = text.find('/');
+  if (slash == text.npos) return std::nullopt;
+  const auto bits = TryParse<std::uint8_t>(text.substr(slash + 1));
+  std::string_view ip = text.substr(0, slash);
+  if (ip.starts_with('[') && ip.ends_with(']')) {
+    ip = ip.substr(1, ip.size() - 2);
+  }
+  Network network;
+  if (network.first = EndpointFromIpv4(ip, 0); !network.first.empty()) {
+    network.ipv4_bits = bits.value_or(255);
+  } else if (network.first = EndpointFromIpv6(ip, 0); !network.first.empty()) {
+    network.ipv6_bits = bits.value_or(255);
+  }
+  if (network.first.empty() || network.ipv4_bits > 32 ||
+      network.ipv6_bits > 128) {
+    return std::nullopt;
+  }
+  network.first = network.first.Network(network.ipv4_bits, network.ipv6_bits);
+  return network;
+}
+
+// `address`, here and below: with its port.
+bool HttpProxies::IsInNetwork(std::string_view address) const {
+  if (except_networks_.empty()) return false;
+  const auto endpoint = EndpointFromString(address);
+  return endpoint &&
+         std::any_of(except_networks_.begin(), except_networks_.end(),
+                     [&](const Network& n) { return n.Has(*endpoint); });
+}
+
 bool HttpProxies::IsExcepted(std::string_view address) const {
   const std::string_view host = WithoutPort(address);
   for (const std::string_view name : except_) {
@@ -117,7 +158,7 @@ bool HttpProxies::IsExcepted(std::string_view address) const {
     }
     if (IsWithin(host, name) || IsWithin(address, name)) return true;
   }
-  return false;
+  return IsInNetwork(address);
 }
 
 }  // namespace rpc

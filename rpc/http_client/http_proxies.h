@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/http_client/http_url.h"
@@ -37,12 +38,25 @@ class HttpProxies {
   const HttpProxy* For(const HttpUrl& url) const;
 
  private:
-  bool IsExcepted(std::string_view host) const;
+  // "10.0.0.0/8": addresses whose first bits are those of `first`.
+  struct Network {
+    Endpoint first;
+    unsigned ipv4_bits = 32;
+    unsigned ipv6_bits = 128;
+
+    bool Has(const Endpoint& address) const;
+  };
+
+  // nullopt: `text` is none.
+  static std::optional<Network> ParseNetwork(std::string_view text);
+  bool IsExcepted(std::string_view address) const;
+  bool IsInNetwork(std::string_view address) const;
 
   std::optional<HttpProxy> http_;
   std::optional<HttpProxy> https_;
   // Hosts in lower case, some with a port; "*".
   std::vector<std::string> except_;
+  std::vector<Network> except_networks_;
 };
 
 }  // namespace flare::rpc
