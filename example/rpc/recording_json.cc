@@ -3,15 +3,15 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
 #include "example/rpc/json_messages.h"
 #include "flare/base/string.h"
 #include "flare/rpc/metadata.h"
+#include "flare/rpc/recording/recording_format.h"
 
 namespace example {
 namespace {
@@ -68,15 +68,8 @@ std::string MetadataJson(const flare::RecordedCall& call) {
 }  // namespace
 
 std::string RecordedTimeText(std::int64_t unix_ns) {
-  const auto seconds = static_cast<std::time_t>(unix_ns / 1'000'000'000);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[64];
-  const std::size_t size =
-      std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(text + size, sizeof(text) - size, ".%06dZ",
-                static_cast<int>(unix_ns % 1'000'000'000 / 1000));
-  return text;
+  return flare::FormatUtc("%Y-%m-%dT%H:%M:%S",
+                          std::chrono::microseconds(unix_ns / 1000));
 }
 
 std::string RecordingJson(const flare::RecordedCall& call,

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <ctime>
 #include <optional>
 #include <utility>
@@ -25,16 +24,8 @@ using std::chrono::microseconds;
 
 // "20261201T001500.000000Z-4711.calls".
 std::string NameAt(microseconds unix_time) {
-  const std::int64_t us = unix_time.count();
-  const auto seconds = static_cast<std::time_t>(us / 1'000'000);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char name[64];
-  const std::size_t size =
-      std::strftime(name, sizeof(name), "%Y%m%dT%H%M%S", &utc);
-  std::snprintf(name + size, sizeof(name) - size, ".%06dZ-%d",
-                static_cast<int>(us % 1'000'000), static_cast<int>(getpid()));
-  return std::string(name) + std::string(kRecordingSuffix);
+  return FormatUtc("%Y%m%dT%H%M%S", unix_time) + '-' +
+         std::to_string(getpid()) + std::string(kRecordingSuffix);
 }
 
 // The time in the name of a recorder's file; nothing: it has another name.

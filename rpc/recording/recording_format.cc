@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
 #include <utility>
 
 #include "flare/base/crc32c.h"
@@ -42,8 +45,10 @@ std::uint32_t ChecksumOf(std::uint32_t length, std::string_view body) {
   return ExtendCrc32c(ExtendCrc32c(0, number), body);
 }
 
-// Skips the value of a field. False: there is none.
-bool SkipValue(std::uint32_t tag, CodedInputStream* input) {
+// Reads the value of a field, which is empty unless it has a length of its own.
+// False: there is none.
+bool ReadValue(std::uint32_t tag, std::string_view body,
+               CodedInputStream* input, std::string_view* value) {
   std::uint64_t number = 0;
   std::uint32_t length = 0;
   switch (tag & 7) {
@@ -51,26 +56,51 @@ bool SkipValue(std::uint32_t tag, CodedInputStream* input) {
       return input->ReadVarint64(&number);
     case 1:
       return input->Skip(8);
-    case 2:
-      return input->ReadVarint32(&length) && length <= kMaxRecordBytes &&
-             input->Skip(static_cast<int>(length));
     case 5:
       return input->Skip(4);
-    default:  // Groups: a Call has none.
+    case 2: {
+      if (!input->ReadVarint32(&length)) return false;
+      const auto at = static_cast<std::size_t>(input->CurrentPosition());
+      if (length > body.size() - at) return false;
+      *value = body.substr(at, length);
+      return input->Skip(static_cast<int>(length));
+    }
+    default:  // Groups: no message here has some.
       return false;
   }
 }
 
-// False: `body` is no message, or has more than kMaxRecordFields.
-bool HasFewFields(std::string_view body) {
+// Whether the field of a Call is a message of its own.
+bool IsMessage(std::uint32_t tag) {
+  const std::uint32_t number = tag >> 3;
+  return number == recording::Call::kMetadataFieldNumber ||
+         number == recording::Call::kReplyFieldNumber;
+}
+
+enum class Depth { kCall, kWithinCall };
+
+// Takes the fields of a message, and of those within it, from `left`. False:
+// `body` is no message, or there are more.
+bool CountFields(std::string_view body, Depth depth, std::size_t* left) {
   CodedInputStream input(reinterpret_cast<const std::uint8_t*>(body.data()),
                          static_cast<int>(body.size()));
-  for (std::size_t fields = 0; fields <= kMaxRecordFields; ++fields) {
-    const std::uint32_t tag = input.ReadTag();
-    if (tag == 0) return input.ConsumedEntireMessage();
-    if (!SkipValue(tag, &input)) return false;
+  while (const std::uint32_t tag = input.ReadTag()) {
+    if (*left == 0) return false;
+    --*left;
+    std::string_view value;
+    if (!ReadValue(tag, body, &input, &value)) return false;
+    if (depth == Depth::kCall && IsMessage(tag) &&
+        !CountFields(value, Depth::kWithinCall, left)) {
+      return false;
+    }
   }
-  return false;
+  return input.ConsumedEntireMessage();
+}
+
+// False: `body` is no message, or has more than kMaxRecordFields.
+bool HasFewFields(std::string_view body) {
+  std::size_t left = kMaxRecordFields;
+  return CountFields(body, Depth::kCall, &left);
 }
 
 recording::Call ToMessage(RecordedCall call) {
@@ -138,6 +168,18 @@ std::size_t RecordedCall::ByteSize() const {
   for (const std::string& name : left_out) size += sizeof(name) + name.size();
   if (reply) size += reply->message.size() + reply->attachment.size();
   return size;
+}
+
+std::string FormatUtc(const char* form, std::chrono::microseconds unix_time) {
+  const std::int64_t us = unix_time.count();
+  const auto seconds = static_cast<std::time_t>(us / 1'000'000);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[64];
+  const std::size_t size = std::strftime(text, sizeof(text), form, &utc);
+  std::snprintf(text + size, sizeof(text) - size, ".%06dZ",
+                static_cast<int>(us % 1'000'000));
+  return text;
 }
 
 std::string EncodeRecordingHead() {

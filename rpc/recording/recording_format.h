@@ -6,6 +6,7 @@
 #ifndef FLARE_RPC_RECORDING_RECORDING_FORMAT_H_
 #define FLARE_RPC_RECORDING_RECORDING_FORMAT_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,10 +24,14 @@ inline constexpr std::string_view kRecordingSuffix = ".calls";
 
 inline constexpr std::size_t kRecordingHeadBytes = 16;
 inline constexpr std::size_t kRecordHeadBytes = 8;
+// In UTC, in the form of strftime() with the fraction of the second behind it:
+// "20261201T001500.000000Z" for "%Y%m%dT%H%M%S".
+std::string FormatUtc(const char* form, std::chrono::microseconds unix_time);
+
 // A longer record is damaged.
 inline constexpr std::uint32_t kMaxRecordBytes = 1u << 30;
-// Each entry of metadata is one. Reading takes memory for each, however short
-// it is: a record with more is damaged.
+// Those of entries of metadata, and of the reply, are counted, too. Reading
+// takes memory for each, however short it is: a record with more is damaged.
 inline constexpr std::size_t kMaxRecordFields = 1 << 16;
 
 // The first bytes of a file.

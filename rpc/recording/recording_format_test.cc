@@ -70,6 +70,14 @@ std::string Number(std::size_t number) {
   return bytes;
 }
 
+// A field of protobuf's that has a length.
+std::string Field(char tag, const std::string& value) {
+  std::string bytes(1, tag);
+  std::size_t rest = value.size();
+  for (; rest >= 0x80; rest >>= 7) bytes += static_cast<char>(rest | 0x80);
+  return bytes + static_cast<char>(rest) + value;
+}
+
 // A record of any bytes, with the right checksum.
 std::string RecordOf(const std::string& body) {
   const std::string length = Number(body.size());
@@ -227,6 +235,20 @@ TEST_F(RecordingFormatTest, BoundsTheEntriesOfACall) {
   }
   EXPECT_THAT(Read(EncodeRecordingHead() + RecordOf(body)).error.message(),
               HasSubstr("it is no flare.recording.Call"));
+}
+
+// Unknown ones would take many times their bytes in memory.
+TEST_F(RecordingFormatTest, BoundsTheFieldsWithinTheReplyAndEntries) {
+  for (const char tag : {'\x2a', '\x6a'}) {  // An entry, the reply.
+    std::string most(2 * (kMaxRecordFields - 1), '\x18');  // Field 3, of 24.
+    const auto record = [&](const std::string& body) {
+      return EncodeRecordingHead() + RecordOf(Field(tag, body));
+    };
+    EXPECT_EQ(Read(record(most)).calls.size(), 1u);
+    EXPECT_THAT(Read(record(most + "\x18\x18")).error.message(),
+                HasSubstr("it is no flare.recording.Call"));
+    EXPECT_EQ(Read(record("\x0a\x02x")).error.code(), EBADMSG);  // Cut off.
+  }
 }
 
 TEST_F(RecordingFormatTest, HugeLengthsTakeNoMemory) {
