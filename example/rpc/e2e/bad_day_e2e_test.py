@@ -1,18 +1,15 @@
 #!/usr/bin/python3
-"""Servers that have a bad day, and their names: the tables of
-docs/resilience.md, by real programs and sockets.
+"""Servers that have a bad day: the first table of docs/resilience.md, by real
+programs and sockets.
 
-Each line of the first table has a server of its own that goes wrong, and a
-press that loads it together with four good servers. All lines run side by side.
-A press with five good servers, the control, is compared with the others, at the
-same time: a busy machine delays its calls, too."""
+Each line of the table has a server of its own that goes wrong, and a press that
+loads it together with four good servers. All lines run side by side. A press
+with five good servers, the control, is compared with the others, at the same
+time: a busy machine delays its calls, too."""
 
-import collections
 import ctypes
-import datetime
 import os
 import random
-import re
 import signal
 import socket
 import statistics
@@ -20,16 +17,10 @@ import struct
 import subprocess
 import threading
 import time
-import typing
-import unittest
-import urllib.request
 
 import harness
+import pressed
 
-REPORT = re.compile(r"(?m)^I(\d+ \S+) .*p99: (\d+)us.*max: \d+us\. "
-                    r"QPS: (\d+), failures: (\d+)")
-REPORT_S = 0.5
-WORK_US = 2000
 TIMES_SLOWER = 50
 
 # <linux/filter.h>, which Python doesn't have.
@@ -158,145 +149,7 @@ class Namespace:
     self._process.stdout.close()
 
 
-class Dns:
-  """A name server with a time to live of a second."""
-
-  A = 1
-  SRV = 33
-  NO_SUCH_NAME = 3
-  FAILURE = 2
-
-  def __init__(self):
-    # (name, type): the data of its records. Replaced, not changed.
-    self.names = {}
-    self.error = None  # The answer in place of an echo.
-    self.silent = False
-    self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    self.socket.bind(("127.0.0.1", 0))
-    self.address = "127.0.0.1:{}".format(self.socket.getsockname()[1])
-    self.asked = collections.Counter()  # By name.
-    self.thread = threading.Thread(target=self._serve, daemon=True)
-    self.thread.start()
-
-  @staticmethod
-  def encode(name):
-    return b"".join(bytes([len(label)]) + label.encode()
-                    for label in name.split(".")) + b"\0"
-
-  def set_addresses(self, name, *addresses):
-    self._set(name, self.A, [socket.inet_aton(a) for a in addresses])
-
-  def set_service(self, name, target, *ports):
-    self._set(name, self.SRV, [
-        struct.pack(">HHH", 0, 1, port) + self.encode(target)
-        for port in ports])
-
-  def _set(self, name, kind, records):
-    self.names = {**self.names, (name, kind): records}
-
-  def _serve(self):
-    while True:
-      query, peer = self.socket.recvfrom(512)
-      if not query:
-        return
-      reply = self._reply(query)
-      if not self.silent:
-        self.socket.sendto(reply, peer)
-
-  def _reply(self, query):
-    labels = []
-    at = 12
-    while query[at]:
-      labels.append(query[at + 1:at + 1 + query[at]].decode())
-      at += 1 + query[at]
-    end = at + 5
-    name = ".".join(labels)
-    self.asked[name] += 1
-    kind = int.from_bytes(query[at + 1:at + 3], "big")
-    names = self.names
-    known = any(other == name for other, _ in names)
-    error = (self.error if self.error is not None else
-             0 if known else self.NO_SUCH_NAME)
-    records = [] if error else names.get((name, kind), [])
-    answers = b"".join(
-        struct.pack(">HHHIH", 0xC00C, kind, 1, 1, len(data)) + data
-        for data in records)
-    # A response with authority, to a question that may ask for recursion.
-    return (query[:2] + struct.pack(">HHHHH", 0x8580 | error, 1, len(records),
-                                    0, 0) + query[12:end] + answers)
-
-  def close(self):
-    self.socket.sendto(b"", self.socket.getsockname())
-    self.thread.join()
-    self.socket.close()
-
-
-class Etcd:
-  """A real etcd, at an address of the loopback network that nobody else uses,
-  so that its ports are free again when it is started again."""
-
-  PROGRAM = "/usr/bin/etcd"
-
-  def __init__(self, test):
-    self.test = test
-    self.host = "127.{}.{}.{}".format(*(random.randint(1, 250)
-                                        for _ in range(3)))
-    self.address = f"{self.host}:2379"
-    self.start()
-
-  def start(self):
-    peer = f"http://{self.host}:2380"
-    client = f"http://{self.address}"
-    self.process = self.test.start(
-        self.PROGRAM, "--data-dir", self.test.path("etcd"),
-        "--listen-client-urls", client, "--advertise-client-urls", client,
-        "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-        "--initial-cluster", f"default={peer}")
-
-
-class Report(typing.NamedTuple):
-  """Counts the calls that a press made in half a second."""
-  end: float  # In time.time().
-  calls: float
-  failed: int
-  p99_us: int
-
-  @property
-  def begin(self):
-    return self.end - REPORT_S
-
-
-class Line:
-  """One line of the table: a press, and its report."""
-
-  def __init__(self, name, press):
-    self.name = name
-    self.press = press
-    self.fault_at = time.time()
-
-  def reports(self):
-    found = []
-    for end, p99, qps, failures in REPORT.findall(self.press.log()):
-      end = datetime.datetime.strptime(end, "%Y%m%d %H:%M:%S.%f")
-      failed = int(failures)
-      found.append(Report(end.timestamp(), int(qps) * REPORT_S + failed,
-                          failed, int(p99)))
-    return found
-
-  def await_reports(self, count):
-    def look():
-      if not self.press.is_running():
-        raise harness.GaveUp(f"it has ended: {self.press}")
-      return len(self.reports()) >= count
-
-    harness.wait_until(look, f"{count} reports of {self.name}: {self.press}",
-                       poll_s=REPORT_S / 5)
-
-  def await_more_reports(self, count):
-    self.await_reports(len(self.reports()) + count)
-
-
-class BadDay(harness.TestCase):
+class BadDay(pressed.TestCase):
   """From two seconds after the fault on at most 0.5% of the calls fail, and the
   rest isn't slower than 1.5 times its time without the fault.
 
@@ -307,8 +160,6 @@ class BadDay(harness.TestCase):
 
   QPS = 300
   TIMEOUT_MS = 500
-  # So long that a busy machine isn't taken for a lost call.
-  PATIENT_MS = 20000
   # Reports that count: ten seconds, whose median a busy moment doesn't move.
   WINDOWS = 20
   MOST_FAILED = 0.005
@@ -322,33 +173,6 @@ class BadDay(harness.TestCase):
   # So much more than 1.5 times may be the machine's.
   NOISE_US = 5000
 
-  # The rate of tests that count failures only.
-  FEWER_QPS = 100
-
-  def start_good(self, *flags, work_us=WORK_US, port=None):
-    return self.start_server("--flare_concurrency_hint=1",
-                             "--work=sleep_fiber", f"--work_us={work_us}",
-                             *flags, port=port)
-
-  def start_at(self, host, port, **options):
-    """A good server at another address than start_good() has."""
-    server = self.start("server", "--logtostderr", f"--ip={host}",
-                        f"--port={port}", "--flare_concurrency_hint=1",
-                        "--work=sleep_fiber", f"--work_us={WORK_US}", **options)
-    server.host, server.port = host, port
-
-    def answers():
-      if not server.is_running():
-        raise harness.GaveUp(f"it didn't start: {server}")
-      try:
-        socket.create_connection((host, port), 1).close()
-        return True
-      except OSError:
-        return False
-
-    harness.wait_until(answers, f"{host}:{port}")
-    return server
-
   def start_line(self, name, servers, protocol="flare", timeout_ms=TIMEOUT_MS,
                  qps=QPS):
     """Servers on this machine by their ports."""
@@ -357,18 +181,11 @@ class BadDay(harness.TestCase):
     return self.start_line_to(name, f"{protocol}://{addresses}", timeout_ms,
                               qps=qps)
 
-  def start_line_to(self, name, uri, timeout_ms, *flags, qps=FEWER_QPS):
-    return Line(name, self.start(
-        "press", f"--server_addr={uri}", "--flare_concurrency_hint=1",
-        f"--timeout={timeout_ms}", f"--qps={qps}",
-        # Callers that wait for their turn take CPU, too.
-        f"--max_pending={qps // 3}", f"--report_interval={REPORT_S}", *flags))
-
   # Each starts a server, and returns its port, or its address, and the function
   # that makes it fail: None if it fails from the beginning. OSError: not here.
 
   def slow(self):
-    return self.start_good(work_us=WORK_US * TIMES_SLOWER).port, None
+    return self.start_good(work_us=pressed.WORK_US * TIMES_SLOWER).port, None
 
   def failing(self):
     return self.start_good("--fail_with=11", "--fail_percent=10").port, None
@@ -467,7 +284,8 @@ class BadDay(harness.TestCase):
               len(line.reports()) >= self.MOST_REPORTS)
 
     harness.wait_until(has_enough, f"the reports of {line.press}",
-                       3 * self.MOST_REPORTS * REPORT_S, poll_s=REPORT_S / 2)
+                       3 * self.MOST_REPORTS * pressed.REPORT_S,
+                       poll_s=pressed.REPORT_S / 2)
     pairs = self.quiet_windows(line, control)[:self.WINDOWS]
     if len(pairs) < self.WINDOWS:
       print(f"{line.name}: skipped, as this machine is too busy for five good "
@@ -486,7 +304,7 @@ class BadDay(harness.TestCase):
           f"first, for {max(bad, default=line.fault_at) - line.fault_at:.1f} "
           f"s; then {failed} of {calls:.0f}, p99 {p99 / 1000:.1f} ms, of five "
           f"good servers {usual / 1000:.1f} ms", flush=True)
-    return (calls >= self.QPS * self.WINDOWS * REPORT_S / 2 and
+    return (calls >= self.QPS * self.WINDOWS * pressed.REPORT_S / 2 and
             failed <= self.most_failed(line) * calls and
             p99 <= 1.5 * usual + self.NOISE_US)
 
@@ -505,11 +323,11 @@ class BadDay(harness.TestCase):
   def test_of_all_five_in_turn(self):
     """Each is told to quit and started again, under load: no call fails."""
     # Servers hold as many calls as if each took 2 ms at the full rate.
-    work_us = WORK_US * self.QPS // self.FEWER_QPS
+    work_us = pressed.WORK_US * self.QPS // pressed.FEWER_QPS
     servers = [self.start_good(work_us=work_us) for _ in range(5)]
     ports = [server.port for server in servers]
-    lines = [self.start_line(protocol, ports, protocol, self.PATIENT_MS,
-                             self.FEWER_QPS)
+    lines = [self.start_line(protocol, ports, protocol, pressed.PATIENT_MS,
+                             pressed.FEWER_QPS)
              for protocol in ("flare", "grpc", "http+pb")]
     for line in lines:
       line.await_reports(2)
@@ -521,137 +339,6 @@ class BadDay(harness.TestCase):
         line.await_more_reports(2)
     for line in lines:
       self.check_no_call_failed("five servers restarted in turn, ", line)
-
-  def check_no_call_failed(self, what, line):
-    reports = line.reports()
-    failed = sum(report.failed for report in reports)
-    p99 = statistics.median(report.p99_us for report in reports)
-    print(f"{what}{line.name}: {failed} of "
-          f"{sum(report.calls for report in reports):.0f} calls failed, p99 "
-          f"{p99 / 1000:.1f} ms", flush=True)
-    self.assertEqual(failed, 0)
-
-  @staticmethod
-  def calls_of(server):
-    host = getattr(server, "host", "127.0.0.1")
-    with urllib.request.urlopen(
-        f"http://{host}:{server.port}/inspect/methods") as page:
-      return int(re.search(r"(?m)^ *(\d+) .*EchoService\.Echo$",
-                           page.read().decode()).group(1))
-
-  def await_calls(self, *servers):
-    before = [self.calls_of(server) for server in servers]
-    harness.wait_until(
-        lambda: all(self.calls_of(server) > count + 10
-                    for server, count in zip(servers, before)),
-        f"calls of {[server.port for server in servers]}",
-        poll_s=REPORT_S / 5)
-
-  def test_of_a_file_of_servers(self):
-    """It is missing, wrong, and then has other servers: no call fails."""
-    one, two, three = (self.start_good() for _ in range(3))
-    path = self.path("servers")
-
-    def write(text):
-      with open(path + ".new", "w", encoding="utf-8") as file:
-        file.write(text)
-      os.rename(path + ".new", path)
-
-    write(f"127.0.0.1:{one.port}\n127.0.0.1:{two.port}\n")
-    line = self.start_line_to("file", f"flare://{path}", self.PATIENT_MS,
-                              "--override_nslb=file+rr")
-    self.await_calls(one, two)
-    os.remove(path)
-    line.await_more_reports(4)
-    write("nonsense;\n")
-    line.await_more_reports(4)
-    write(f"127.0.0.1:{two.port}\n127.0.0.1:{three.port}\n")
-    self.await_calls(two, three)
-    calls = self.calls_of(one)
-    line.await_more_reports(2)
-    self.assertEqual(self.calls_of(one), calls)
-    self.check_no_call_failed("servers change, ", line)
-
-  def test_of_names(self):
-    """They have one server, are unknown, fail, get no answer, and then have
-    others: no call fails. Once by addresses, once by SRV records."""
-    dns = Dns()
-    self.addCleanup(dns.close)
-    port = harness.free_port()
-    hosts = [f"127.0.0.{number}" for number in (2, 3, 4)]
-    one, two, three = (self.start_at(host, port) for host in hosts)
-    dns.set_addresses("localhost.test", "127.0.0.1")
-    services = [self.start_good() for _ in range(3)]
-    ports = [server.port for server in services]
-
-    def set_names(first, last):
-      dns.set_addresses("echo.test", *hosts[first:last])
-      dns.set_service("_echo._tcp.test", "localhost.test", *ports[first:last])
-
-    set_names(0, 2)
-    lines = [
-        self.start_line_to(name, f"flare://{dns.address}/{name}",
-                           self.PATIENT_MS, "--override_nslb=dns+rr")
-        for name in (f"echo.test:{port}", "_echo._tcp.test")]
-    self.await_calls(one, two, *services[:2])
-
-    def await_questions():
-      before = dns.asked.copy()
-      harness.wait_until(
-          lambda: all(dns.asked[name] > before[name]
-                      for name in ("echo.test", "_echo._tcp.test")),
-          "questions to the name server")
-      for line in lines:
-        line.await_more_reports(2)
-
-    names, dns.names = dns.names, {}
-    await_questions()
-    dns.names, dns.error = names, dns.FAILURE
-    await_questions()
-    dns.error, dns.silent = None, True
-    await_questions()
-    dns.silent = False
-    set_names(1, 3)
-    back_at = time.monotonic()
-    self.await_calls(two, three, *services[1:])
-    recovered_s = time.monotonic() - back_at
-    print(f"the names' new servers have calls after {recovered_s:.1f} s",
-          flush=True)
-    gone = one, services[0]
-    calls = [self.calls_of(server) for server in gone]
-    for line in lines:
-      line.await_more_reports(2)
-    self.assertEqual([self.calls_of(server) for server in gone], calls)
-    for line in lines:
-      self.check_no_call_failed("names change, ", line)
-
-  @unittest.skipUnless(os.access(Etcd.PROGRAM, os.X_OK), "there is no etcd")
-  def test_of_etcd(self):
-    """It is killed, restarted and cut off, then has another server: no call
-    fails."""
-    etcd = Etcd(self)
-    flag = f"--register=etcd://{etcd.address}/servers/"
-    one, two = (self.start_good(flag) for _ in range(2))
-    for server in one, two:
-      server.wait_for("is registered in etcd")
-    line = self.start_line_to(
-        "etcd", f"flare://{etcd.address}/servers/", self.PATIENT_MS,
-        "--override_nslb=etcd+rr")
-    self.await_calls(one, two)
-    etcd.process.kill()
-    line.await_more_reports(4)
-    etcd.start()
-    line.await_more_reports(4)
-    etcd.process.send_signal(signal.SIGSTOP)
-    line.await_more_reports(8)
-    etcd.process.send_signal(signal.SIGCONT)
-    three = self.start_good(flag)
-    self.await_calls(one, two, three)
-    self.assertEqual(one.stop(), 0)  # It takes itself out of etcd.
-    self.await_calls(two, three)
-    line.await_more_reports(2)
-    self.check_no_call_failed("etcd has a bad day, ", line)
-
 
 if __name__ == "__main__":
   harness.main()
