@@ -11,14 +11,36 @@
 #include "flare/rpc/tracing/batch_exporter.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <utility>
 
 #include "flare/base/clock.h"
+#include "flare/base/describe_exception.h"
 #include "flare/base/string.h"
+#include "flare/rpc/rpc_status.h"
 #include "glog/logging.h"
 
 namespace flare {
+
+namespace {
+
+// Other exceptions than std::bad_alloc become errors.
+Status ExportBy(SpanExporter* exporter, const SpanBatch& batch,
+                std::chrono::steady_clock::time_point deadline) {
+  try {
+    return exporter->Export(batch, deadline);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (...) {
+    const std::exception_ptr thrown = std::current_exception();
+    if (thrown == nullptr) throw;  // The end of a thread.
+    return Status(rpc::STATUS_FAILED,
+                  "an exporter has thrown " + DescribeException(thrown));
+  }
+}
+
+}  // namespace
 
 BatchExporter::BatchExporter(Options options) : options_(std::move(options)) {
   queue_.reserve(options_.max_queue);
@@ -97,11 +119,16 @@ std::chrono::steady_clock::time_point BatchExporter::Deadline(
 void BatchExporter::Export(const SpanBatch& batch,
                            std::chrono::steady_clock::time_point deadline) {
   Status failure;
+  bool memory = true;
   for (const auto& exporter : options_.exporters) {
-    if (Status status = exporter->Export(batch, deadline); !status.ok()) {
-      failure = std::move(status);
+    try {
+      Status status = ExportBy(exporter.get(), batch, deadline);
+      if (!status.ok()) failure = std::move(status);
+    } catch (const std::bad_alloc&) {  // The others may find some.
+      memory = false;
     }
   }
+  if (!memory) return Drop(batch.size());
   if (failure.ok()) {
     exported_.fetch_add(batch.size(), std::memory_order_relaxed);
     return;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,7 +71,7 @@ class BatchExporterTest : public ::testing::Test {
   void Start(std::size_t max_queue, std::size_t max_batch,
              std::chrono::nanoseconds interval = hours(1)) {
     batches_ = std::make_unique<BatchExporter>(
-        BatchExporter::Options{.exporters = {fake_},
+        BatchExporter::Options{.exporters = {fake_, second_},
                                .max_queue = max_queue,
                                .max_batch = max_batch,
                                .interval = interval,
@@ -95,6 +96,8 @@ class BatchExporterTest : public ::testing::Test {
   }
 
   const std::shared_ptr<FakeExporter> fake_ = std::make_shared<FakeExporter>();
+  const std::shared_ptr<FakeExporter> second_ =
+      std::make_shared<FakeExporter>();
   std::unique_ptr<BatchExporter> batches_;
 };
 
@@ -129,6 +132,26 @@ TEST_F(BatchExporterTest, BatchesWithoutMemoryAreDropped) {
   batches_->Close();
   EXPECT_EQ(batches_->statistics().exported, 10u);
   EXPECT_EQ(batches_->statistics().dropped, 10u);
+}
+
+TEST_F(BatchExporterTest, ExportersThatThrowStopNoOthers) {
+  const rpc::testing::LoggedLines warnings(google::WARNING);
+  bool memory = true;
+  fake_->on_export = [&](TimePoint) -> Status {
+    if (!memory) throw std::bad_alloc();
+    throw std::runtime_error("no ink");
+  };
+  Start(100, 10);
+  Add(10);
+  EXPECT_TRUE(Eventually([&] { return batches_->statistics().failed == 10; }));
+  EXPECT_TRUE(
+      warnings.Have("an exporter has thrown std::runtime_error: no ink"))
+      << warnings.All();
+  memory = false;
+  Add(10);
+  batches_->Close();
+  EXPECT_EQ(batches_->statistics().dropped, 10u);
+  EXPECT_EQ(second_->count, 20u);
 }
 
 TEST_F(BatchExporterTest, ClosingExportsTheRestInBatches) {

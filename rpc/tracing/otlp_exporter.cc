@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -210,6 +211,49 @@ Status SendUntil(std::chrono::steady_clock::time_point deadline, Send send) {
   }
 }
 
+// The pause that a collector demands of the sender of a batch that it refuses
+// (google.rpc.RetryInfo). nullopt: it demands none.
+std::optional<std::chrono::nanoseconds> RetryDelay(
+    const RpcClientController& controller) {
+  const auto bytes = controller.GetResponseMetadata().Get(kGrpcStatusDetails);
+  otlp::FailureDetails failure;
+  if (!bytes ||
+      !failure.ParseFromArray(bytes->data(), static_cast<int>(bytes->size()))) {
+    return std::nullopt;
+  }
+  for (const otlp::FailurePart& part : failure.details()) {
+    otlp::RetryInfo info;
+    if (!part.type_url().ends_with("/google.rpc.RetryInfo") ||
+        !info.ParseFromString(part.value())) {
+      continue;
+    }
+    constexpr std::int64_t kLongest =
+        1'000'000'000;  // 30 years don't overflow.
+    const auto& delay = info.retry_delay();
+    return std::chrono::seconds(
+               std::clamp<std::int64_t>(delay.seconds(), 0, kLongest)) +
+           std::chrono::nanoseconds(std::max(delay.nanos(), 0));
+  }
+  return std::nullopt;
+}
+
+// Whether the collector may take the same batch later, as the protocol says.
+bool MayTakeLater(rpc::GrpcCode code, bool demands_pause) {
+  switch (code) {
+    case rpc::GrpcCode::kCancelled:
+    case rpc::GrpcCode::kDeadlineExceeded:
+    case rpc::GrpcCode::kAborted:
+    case rpc::GrpcCode::kOutOfRange:
+    case rpc::GrpcCode::kUnavailable:
+    case rpc::GrpcCode::kDataLoss:
+      return true;
+    case rpc::GrpcCode::kResourceExhausted:
+      return demands_pause;  // Else the batch may be too large.
+    default:
+      return false;
+  }
+}
+
 class GrpcExporter final : public SpanExporter {
  public:
   explicit GrpcExporter(OtlpOptions options) : options_(std::move(options)) {}
@@ -239,10 +283,11 @@ class GrpcExporter final : public SpanExporter {
     otlp::ExportTraceServiceResponse reply;
     channel_.CallMethod(ExportMethod(), &controller, &request, &reply, nullptr);
     if (!controller.Failed()) return {.status = StatusOf(reply)};
-    const rpc::GrpcCode code = rpc::GrpcFromStatus(controller.ErrorCode());
+    const auto pause = RetryDelay(controller);
     return {.status = Status(controller.ErrorCode(), controller.ErrorText()),
-            // RESOURCE_EXHAUSTED isn't: it may mean that a batch is too large.
-            .later = code == rpc::GrpcCode::kUnavailable};
+            .later = MayTakeLater(rpc::GrpcFromStatus(controller.ErrorCode()),
+                                  pause.has_value()),
+            .pause = pause.value_or(std::chrono::nanoseconds(0))};
   }
 
   const OtlpOptions options_;

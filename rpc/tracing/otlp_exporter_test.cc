@@ -2,6 +2,8 @@
 #include "flare/rpc/tracing/otlp_exporter.h"
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/http_message.h"
+#include "flare/rpc/metadata.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/server.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -47,8 +50,12 @@ class Collector : public collector::SyncTraceService {
     }
     EXPECT_EQ(controller->GetRequestMetadata().Get("api-key"), "secret");
     if (fails) return controller->SetFailed(4711, "no disk");
-    if (busy-- > 0) {
-      return controller->SetFailed(StatusFromGrpc(busy_code), "busy");
+    if (const auto refusal = std::exchange(next_refusal_, {})) {
+      const auto& [code, details] = *refusal;
+      if (!details.empty()) {
+        controller->AddResponseTrailer(kGrpcStatusDetails, details);
+      }
+      return controller->SetFailed(StatusFromGrpc(code), "busy");
     }
     requests_.push_back(request);
   }
@@ -66,14 +73,18 @@ class Collector : public collector::SyncTraceService {
     }
     return all;
   }
+  // Refuses the next request. `details`: a google.rpc.Status.
+  void RefuseOne(GrpcCode code, std::string details = "") {
+    ScopedLock guard(lock_);
+    next_refusal_.emplace(code, std::move(details));
+  }
 
   int rejects = 0;
   bool fails = false;
-  int busy = 0;  // So many requests are refused first.
-  GrpcCode busy_code = GrpcCode::kUnavailable;
 
  private:
   fiber::Mutex lock_;
+  std::optional<std::pair<GrpcCode, std::string>> next_refusal_;
   std::vector<otlp::ExportTraceServiceRequest> requests_;
 };
 
@@ -235,18 +246,78 @@ TEST_F(OtlpExporterTest, ACollectorThatRefusesIsLogged) {
 TEST_F(OtlpExporterTest, ABusyCollectorIsAskedAgain) {
   Install({.export_interval = std::chrono::milliseconds(1),
            .export_timeout = std::chrono::seconds(20)});
-  collector_.busy = 1;
-  { ScopedSpan part("job"); }
-  EXPECT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
-  EXPECT_EQ(collector_.spans().size(), 1u);
+  std::size_t spans = 0;
+  for (const GrpcCode code :
+       {GrpcCode::kCancelled, GrpcCode::kDeadlineExceeded, GrpcCode::kAborted,
+        GrpcCode::kOutOfRange, GrpcCode::kUnavailable, GrpcCode::kDataLoss}) {
+    collector_.RefuseOne(code);
+    { ScopedSpan part("job"); }
+    ++spans;
+    EXPECT_TRUE(
+        Eventually([&] { return tracing_->statistics().exported == spans; }));
+  }
+  EXPECT_EQ(collector_.spans().size(), spans);
   EXPECT_EQ(tracing_->statistics().failed, 0u);
+}
+
+// A google.rpc.Status with a google.rpc.RetryInfo, and another part before it.
+std::string DetailsOf(std::int64_t seconds, std::int32_t nanos) {
+  otlp::FailureDetails failure;
+  otlp::FailurePart* part = failure.add_details();
+  part->set_type_url("type.googleapis.com/google.rpc.DebugInfo");
+  part->set_value("\x0a\x01x");
+  otlp::RetryInfo info;
+  info.mutable_retry_delay()->set_seconds(seconds);
+  info.mutable_retry_delay()->set_nanos(nanos);
+  part = failure.add_details();
+  part->set_type_url("type.googleapis.com/google.rpc.RetryInfo");
+  part->set_value(info.SerializeAsString());
+  return failure.SerializeAsString();
+}
+
+TEST_F(OtlpExporterTest, ABusyCollectorSaysWhen) {
+  Install({.export_interval = std::chrono::milliseconds(1),
+           .export_timeout = std::chrono::seconds(20)});
+  collector_.RefuseOne(GrpcCode::kResourceExhausted, DetailsOf(0, 300'000'000));
+  const auto begin = std::chrono::steady_clock::now();
+  { ScopedSpan part("job"); }
+  ASSERT_TRUE(Eventually([&] { return tracing_->statistics().exported == 1; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin,
+            std::chrono::milliseconds(300));
+  // Later than the batch lives: it is dropped at once.
+  std::size_t failed = 0;
+  for (const auto& [code, seconds] :
+       {std::pair(GrpcCode::kResourceExhausted, std::int64_t{3600}),
+        std::pair(GrpcCode::kUnavailable, INT64_MAX)}) {
+    collector_.RefuseOne(code, DetailsOf(seconds, 0));
+    { ScopedSpan part("job"); }
+    ++failed;
+    EXPECT_TRUE(
+        Eventually([&] { return tracing_->statistics().failed == failed; }));
+  }
+  EXPECT_EQ(collector_.requests().size(), 1u);
+}
+
+TEST_F(OtlpExporterTest, MalformedDetailsDemandNothing) {
+  Install({.export_interval = std::chrono::milliseconds(1),
+           .export_timeout = std::chrono::seconds(20)});
+  std::size_t failed = 0;
+  for (const std::string& details :
+       {std::string("\xff"), std::string("\x1a\x05x"),
+        DetailsOf(0, 1).substr(0, DetailsOf(0, 1).size() - 1)}) {
+    collector_.RefuseOne(GrpcCode::kResourceExhausted, details);
+    { ScopedSpan part("job"); }
+    ++failed;
+    EXPECT_TRUE(
+        Eventually([&] { return tracing_->statistics().failed == failed; }));
+  }
+  EXPECT_EQ(collector_.requests().size(), 0u);
 }
 
 TEST_F(OtlpExporterTest, ABatchThatIsTooLargeIsSentOnce) {
   Install({.export_interval = std::chrono::milliseconds(1),
            .export_timeout = std::chrono::seconds(20)});
-  collector_.busy_code = GrpcCode::kResourceExhausted;
-  collector_.busy = 1;
+  collector_.RefuseOne(GrpcCode::kResourceExhausted);
   { ScopedSpan part("job"); }
   EXPECT_TRUE(Eventually([&] { return tracing_->statistics().failed == 1; }));
   EXPECT_EQ(collector_.requests().size(), 0u);

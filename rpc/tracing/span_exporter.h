@@ -28,8 +28,9 @@ class SpanExporter {
 
   // Called by one fiber, in no execution context, for one batch at a time. May
   // block, until `deadline` at most: spans wait meanwhile, and are dropped if
-  // there are too many. A batch that fails is dropped and counted, and the log
-  // says why. Must not throw.
+  // there are too many. A batch that fails, by an error or an exception, is
+  // dropped and counted, and the log says why; other exporters get it all the
+  // same.
   virtual Status Export(const SpanBatch& spans,
                         std::chrono::steady_clock::time_point deadline) = 0;
 };
