@@ -40,23 +40,31 @@ std::string NormalMember(std::string_view text) {
 
 }  // namespace
 
-std::string JoinBaggage(const std::vector<std::string_view>& values) {
-  std::string joined;
+JoinedBaggage JoinBaggage(const std::vector<std::string_view>& values,
+                          std::size_t max_bytes) {
+  JoinedBaggage joined;
   std::size_t members = 0;
   for (const std::string_view value : values) {
     rpc::ForEachListMember(value, [&](std::string_view text) {
-      if (members == kMaxBaggageMembers) return;
       const std::string member = NormalMember(text);
-      const std::size_t comma = joined.empty() ? 0 : 1;
-      if (member.empty() ||
-          joined.size() + comma + member.size() > kMaxBaggageBytes) {
+      if (member.empty()) return;
+      const std::size_t comma = members == 0 ? 0 : 1;
+      if (members == kMaxBaggageMembers ||
+          joined.text.size() + comma + member.size() > max_bytes) {
+        ++joined.dropped;
         return;
       }
-      joined.append(comma, ',').append(member);
+      joined.text.append(comma, ',').append(member);
       ++members;
     });
   }
   return joined;
+}
+
+std::size_t CountBaggage(std::string_view baggage) {
+  if (baggage.empty()) return 0;
+  return 1 + static_cast<std::size_t>(
+                 std::count(baggage.begin(), baggage.end(), ','));
 }
 
 std::optional<std::string> FindBaggage(std::string_view baggage,

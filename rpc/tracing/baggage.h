@@ -20,11 +20,22 @@ inline constexpr std::string_view kBaggage = "baggage";
 // The sizes up to which the standard demands that baggage is handed on whole.
 inline constexpr std::size_t kMaxBaggageMembers = 64;
 inline constexpr std::size_t kMaxBaggageBytes = 8192;
+// Less, by default: many servers take 8 KiB for a whole head of HTTP.
+inline constexpr std::size_t kDefaultBaggageBytes = 4096;
+
+struct JoinedBaggage {
+  std::string text;
+  std::size_t dropped = 0;  // Members that would exceed a limit.
+};
 
 // Joins the values of all `baggage` headers of a request, without blanks
 // between their parts. Malformed members are left out, and those that would
 // exceed a limit; the order stays.
-std::string JoinBaggage(const std::vector<std::string_view>& values);
+JoinedBaggage JoinBaggage(const std::vector<std::string_view>& values,
+                          std::size_t max_bytes);
+
+// How many members joined baggage has.
+std::size_t CountBaggage(std::string_view baggage);
 
 // The value of the first member of that name in joined baggage, as UTF-8:
 // without percent-escapes, unless one of them is malformed, and without

@@ -1,5 +1,6 @@
 #include "flare/rpc/tracing/baggage.h"
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,13 +11,17 @@
 namespace flare {
 namespace {
 
+std::string Joined(const std::vector<std::string_view>& values) {
+  return JoinBaggage(values, kMaxBaggageBytes).text;
+}
+
 TEST(BaggageTest, IsJoinedWithoutBlanks) {
-  EXPECT_EQ(JoinBaggage({}), "");
-  EXPECT_EQ(JoinBaggage({"", " ", ",,"}), "");
-  EXPECT_EQ(JoinBaggage({"a=1", " b = 2 ;p = 3; q\t,\tc=", "a=2"}),
+  EXPECT_EQ(Joined({}), "");
+  EXPECT_EQ(Joined({"", " ", ",,"}), "");
+  EXPECT_EQ(Joined({"a=1", " b = 2 ;p = 3; q\t,\tc=", "a=2"}),
             "a=1,b=2;p=3;q,c=,a=2");
   // An equals sign may be part of a value.
-  EXPECT_EQ(JoinBaggage({"a==1=2;p=="}), "a==1=2;p==");
+  EXPECT_EQ(Joined({"a==1=2;p=="}), "a==1=2;p==");
 }
 
 TEST(BaggageTest, MalformedMembersAreLeftOut) {
@@ -24,9 +29,8 @@ TEST(BaggageTest, MalformedMembersAreLeftOut) {
        {"a", "=", "=1", "a b=1", "a=1 2", "a=\"1\"", "a=\\", "a=\x7f",
         "a=\xc3\xa4", "\xc3\xa4=1", "a=\n", "a=1;", "a=1;;p", "a=1;=2",
         "a=1;p=x y", ";a=1", "a;p=1", "@=1", "(=1"}) {
-    EXPECT_EQ(JoinBaggage({malformed}), "") << malformed;
-    EXPECT_EQ(JoinBaggage({std::string("x=1,") + malformed + ",y=2"}),
-              "x=1,y=2")
+    EXPECT_EQ(Joined({malformed}), "") << malformed;
+    EXPECT_EQ(Joined({std::string("x=1,") + malformed + ",y=2"}), "x=1,y=2")
         << malformed;
   }
 }
@@ -37,24 +41,37 @@ TEST(BaggageTest, HasSoManyMembers) {
     members.push_back("k" + std::to_string(i) + "=v");
   }
   const std::string most = Join(members, ",");
-  EXPECT_EQ(JoinBaggage({most}), most);
+  EXPECT_EQ(Joined({most}), most);
   // Malformed ones don't count.
-  EXPECT_EQ(JoinBaggage({"x", most}), most);
-  EXPECT_EQ(JoinBaggage({most, "x=1", "y=1"}), most);
+  EXPECT_EQ(Joined({"x", most}), most);
+  EXPECT_EQ(Joined({most, "x=1", "y=1"}), most);
 }
 
 TEST(BaggageTest, HasSoManyBytes) {
   const std::string most = "a=" + std::string(kMaxBaggageBytes - 2, 'x');
-  EXPECT_EQ(JoinBaggage({most}), most);
-  EXPECT_EQ(JoinBaggage({most, "b=1"}), most);
+  EXPECT_EQ(Joined({most}), most);
+  EXPECT_EQ(Joined({most, "b=1"}), most);
   // Whole members go, and smaller ones may still have room.
-  EXPECT_EQ(JoinBaggage({most + "x", "b=1"}), "b=1");
-  EXPECT_EQ(JoinBaggage({"b=1", most, "c=1"}), "b=1,c=1");
+  EXPECT_EQ(Joined({most + "x", "b=1"}), "b=1");
+  EXPECT_EQ(Joined({"b=1", most, "c=1"}), "b=1,c=1");
   const std::string half = "h=" + std::string(kMaxBaggageBytes / 2 - 2, 'x');
-  EXPECT_EQ(JoinBaggage({half, half, "b=1"}), half + ",b=1");
-  EXPECT_EQ(JoinBaggage({half, half.substr(1)}), half);
+  EXPECT_EQ(Joined({half, half, "b=1"}), half + ",b=1");
+  EXPECT_EQ(Joined({half, half.substr(1)}), half);
   const std::string rest = half.substr(0, half.size() - 1);
-  EXPECT_EQ(JoinBaggage({half, rest}).size(), kMaxBaggageBytes);
+  EXPECT_EQ(Joined({half, rest}).size(), kMaxBaggageBytes);
+}
+
+TEST(BaggageTest, MembersBeyondALimitAreCounted) {
+  const auto short_one = JoinBaggage({"a=1,b=22", "c=3,x,d=4"}, 7);
+  EXPECT_EQ(short_one.text, "a=1,c=3");
+  EXPECT_EQ(short_one.dropped, 2u);  // Malformed ones aren't counted.
+  EXPECT_EQ(JoinBaggage({"a=1"}, 2).text, "");
+  std::string many = "k=v";
+  for (std::size_t i = 0; i != kMaxBaggageMembers + 2; ++i) many += ",k=v";
+  EXPECT_EQ(JoinBaggage({many}, kMaxBaggageBytes).dropped, 3u);
+  EXPECT_EQ(CountBaggage(many), kMaxBaggageMembers + 3);
+  EXPECT_EQ(CountBaggage("a=1"), 1u);
+  EXPECT_EQ(CountBaggage(""), 0u);
 }
 
 TEST(BaggageTest, MembersAreFound) {

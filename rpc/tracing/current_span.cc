@@ -1,5 +1,6 @@
 #include "flare/rpc/tracing/current_span.h"
 
+#include <new>
 #include <utility>
 
 namespace flare {
@@ -11,7 +12,13 @@ const fiber::ExecutionLocal<RefPtr<RecordedSpan>> current_span;
 
 }  // namespace
 
-RefPtr<RecordedSpan>* CurrentRecordedSpan() { return current_span.get(); }
+RefPtr<RecordedSpan>* CurrentRecordedSpan() {
+  try {
+    return current_span.get();
+  } catch (const std::bad_alloc&) {  // No call fails for want of a span.
+    return nullptr;
+  }
+}
 
 RefPtr<fiber::ExecutionContext> NewContextOfSpan(
     RefPtr<fiber::ExecutionContext> whole, RefPtr<RecordedSpan> span) {

@@ -9,7 +9,8 @@
 
 namespace flare {
 
-// The place in the current context; null outside of contexts. Written by the
+// The place in the current context; null outside of contexts, and where there
+// is no memory for it. Written by the
 // interceptor of a server, before others run in the context.
 RefPtr<RecordedSpan>* CurrentRecordedSpan();
 

@@ -29,7 +29,7 @@ std::string TextOf(std::string_view text, std::size_t most) {
 }  // namespace
 
 RecordedSpan::RecordedSpan(TraceContext context, std::int64_t start_ns,
-                           std::string baggage)
+                           SharedBaggage baggage)
     : context_(std::move(context)),
       start_ns_(start_ns),
       baggage_(std::move(baggage)) {}
@@ -70,6 +70,16 @@ void RecordedSpan::AddEvent(std::string_view name) {
   } else {
     ++added_.dropped_events;
   }
+}
+
+void RecordedSpan::DropAttribute() {
+  ScopedLock guard(mutex_);
+  ++added_.dropped_attributes;
+}
+
+void RecordedSpan::DropEvent() {
+  ScopedLock guard(mutex_);
+  ++added_.dropped_events;
 }
 
 void RecordedSpan::Count(const ObservedMessage& message) {

@@ -29,10 +29,13 @@ class RecordedSpan final : public RefCounted<RecordedSpan> {
   // One that is recorded if the context is sampled. It began at `start_ns`, in
   // NowNs() time.
   RecordedSpan(TraceContext context, std::int64_t start_ns,
-               std::string baggage = {});
+               SharedBaggage baggage = {});
 
   const TraceContext& context() const { return context_; }
-  const std::string& baggage() const { return baggage_; }
+  // Empty if there is none.
+  std::string_view baggage() const {
+    return baggage_ == nullptr ? std::string_view() : *baggage_;
+  }
   // The place of its children in the trace.
   TraceOrigin AsOrigin() const;
   bool recording() const { return context_.sampled; }
@@ -40,6 +43,9 @@ class RecordedSpan final : public RefCounted<RecordedSpan> {
   // No effect when it has ended, or isn't recorded.
   void SetAttribute(std::string_view name, Value value);
   void AddEvent(std::string_view name);
+  // Count those that there is no memory for.
+  void DropAttribute();
+  void DropEvent();
   void Count(const ObservedMessage& message);
 
   // Ends it. The facts in `outcome` are taken over: all except context, times,
@@ -58,7 +64,7 @@ class RecordedSpan final : public RefCounted<RecordedSpan> {
 
   const TraceContext context_;
   const std::int64_t start_ns_;
-  const std::string baggage_;
+  const SharedBaggage baggage_;
   Counter received_;
   Counter sent_;
   fiber::Mutex mutex_;

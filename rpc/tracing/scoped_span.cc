@@ -33,7 +33,7 @@ struct Beginning {
   TraceOrigin origin = {};
 };
 
-Beginning Begin() {
+Beginning FindBeginning() {
   const RefPtr<RecordedSpan>* const current = CurrentRecordedSpan();
   if (current == nullptr) return {.tracer = Tracer::Installed()};
   if (*current == nullptr || !(*current)->recording()) return {};
@@ -43,21 +43,26 @@ Beginning Begin() {
 }  // namespace
 
 ScopedSpan::ScopedSpan(std::string_view name) {
-  Beginning beginning = Begin();
-  if (beginning.tracer == nullptr) {
-    Span::operator=(CurrentSpan());
-    return;
+  try {
+    part_ = Begin(name);
+  } catch (const std::bad_alloc&) {  // The program's code goes on without it.
+    if (const auto tracer = Tracer::Installed()) tracer->Drop();
   }
+  Span::operator=(CurrentSpan());  // The part's, if there is one.
+}
+
+std::unique_ptr<ScopedSpan::Part> ScopedSpan::Begin(std::string_view name) {
+  Beginning beginning = FindBeginning();
+  if (beginning.tracer == nullptr) return nullptr;
   RefPtr<RecordedSpan> span = beginning.tracer->Begin(
       SpanKind::kInternal, name, beginning.origin, NowNs());
-  Span::operator=(Span(span));
   SpanData outcome;
   outcome.kind = SpanKind::kInternal;
   const auto& parent = beginning.origin.parent;
   outcome.parent_id = parent ? parent->span_id : 0;
   if (span->recording()) outcome.name = name;
   auto context = NewContextOfSpan(fiber::ExecutionContext::Capture(), span);
-  part_.reset(
+  return std::unique_ptr<Part>(
       new Part{.tracer = std::move(beginning.tracer),
                .span = std::move(span),
                .outcome = std::move(outcome),
@@ -87,7 +92,10 @@ ScopedSpan::~ScopedSpan() {
 void ScopedSpan::SetFailed(std::string_view error) {
   if (part_ == nullptr || !part_->span->recording()) return;
   part_->outcome.failed = true;
-  part_->outcome.error = error;
+  try {
+    part_->outcome.error = error;
+  } catch (const std::bad_alloc&) {  // It has failed all the same.
+  }
 }
 
 }  // namespace flare

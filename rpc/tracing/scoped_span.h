@@ -40,7 +40,7 @@ namespace flare {
 // | in a call that isn't traced (excluded), or  | none              |
 // | in another context of the program's own     |                   |
 // | in no execution context: a job of a program | a trace of its own|
-// | without tracing                             | none              |
+// | without tracing, or without memory for it   | none              |
 //
 // Where there is none this is an empty handle of the current span's trace: it
 // allocates nothing, except the first one in such a context. Never blocks; the
@@ -61,7 +61,10 @@ class [[nodiscard]] ScopedSpan : public Span {
  private:
   struct Part;
 
-  std::unique_ptr<Part> part_;  // Null: there is no span.
+  // Null: there is no span.
+  static std::unique_ptr<Part> Begin(std::string_view name);
+
+  std::unique_ptr<Part> part_;
 };
 
 }  // namespace flare

@@ -1,5 +1,8 @@
 #include "flare/rpc/tracing/span.h"
 
+#include <new>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "flare/rpc/tracing/baggage.h"
@@ -27,7 +30,7 @@ TraceContext Span::context() const {
 }
 
 std::string Span::baggage() const {
-  return span_ == nullptr ? "" : span_->baggage();
+  return span_ == nullptr ? "" : std::string(span_->baggage());
 }
 
 std::optional<std::string> Span::baggage(std::string_view name) const {
@@ -35,22 +38,39 @@ std::optional<std::string> Span::baggage(std::string_view name) const {
   return FindBaggage(span_->baggage(), name);
 }
 
+template <class Value>
+void Span::Set(std::string_view name, Value value) {
+  if (!recording()) return;
+  try {
+    // A copy only of values that are kept.
+    if constexpr (std::is_same_v<Value, std::string_view>) {
+      span_->SetAttribute(name, std::string(value));
+    } else {
+      span_->SetAttribute(name, value);
+    }
+  } catch (const std::bad_alloc&) {  // The program's call is what matters.
+    span_->DropAttribute();
+  }
+}
+
 void Span::SetAttribute(std::string_view name, std::string_view value) {
-  // A copy only of values that are kept.
-  if (recording()) span_->SetAttribute(name, std::string(value));
+  Set(name, value);
 }
-void Span::SetAttribute(std::string_view name, bool value) {
-  if (recording()) span_->SetAttribute(name, value);
-}
+void Span::SetAttribute(std::string_view name, bool value) { Set(name, value); }
 void Span::SetAttribute(std::string_view name, double value) {
-  if (recording()) span_->SetAttribute(name, value);
+  Set(name, value);
 }
 void Span::SetInteger(std::string_view name, std::int64_t value) {
-  if (recording()) span_->SetAttribute(name, value);
+  Set(name, value);
 }
 
 void Span::AddEvent(std::string_view name) {
-  if (recording()) span_->AddEvent(name);
+  if (!recording()) return;
+  try {
+    span_->AddEvent(name);
+  } catch (const std::bad_alloc&) {
+    span_->DropEvent();
+  }
 }
 
 Span CurrentSpan() {

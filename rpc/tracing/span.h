@@ -22,7 +22,8 @@ class RecordedSpan;
 
 // A handle of a span that runs, or of none: then nothing happens. May be kept;
 // once the span has ended, nothing more is added to it. Copies are the same
-// span. Thread-safe, nothing blocks.
+// span. Thread-safe, nothing blocks. Attributes and events that there is no
+// memory for are counted as those beyond a span's limits are.
 class Span {
  public:
   Span();
@@ -61,6 +62,8 @@ class Span {
   void AddEvent(std::string_view name);
 
  private:
+  template <class Value>
+  void Set(std::string_view name, Value value);
   void SetInteger(std::string_view name, std::int64_t value);
 
   RefPtr<RecordedSpan> span_;  // Null: none.

@@ -17,10 +17,12 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "flare/rpc/tracing/baggage.h"
@@ -37,14 +39,19 @@ enum class TraceHeaderForm {
 struct TraceHeaderOptions {
   std::vector<TraceHeaderForm> forms = {TraceHeaderForm::kW3c};
   bool baggage = false;
+  std::size_t max_baggage_bytes = kDefaultBaggageBytes;
 };
+
+// Is shared by all spans of a call, which only read it. Null: none.
+using SharedBaggage = std::shared_ptr<const std::string>;
 
 // The place of a request in a trace, as its headers say.
 struct TraceOrigin {
   std::optional<TraceContext> parent = {};  // nullopt: it begins a trace.
   // The caller's decision; nullopt: none. B3 may have either one alone.
   std::optional<bool> sampled = {};
-  std::string baggage = {};
+  SharedBaggage baggage = {};
+  std::size_t dropped_baggage = 0;  // Members over a limit.
 };
 
 inline constexpr std::string_view kB3 = "b3";
@@ -85,7 +92,15 @@ TraceOrigin ReadTraceHeaders(const TraceHeaderOptions& options, Get get) {
     origin = std::move(read);
     if (origin.parent) break;
   }
-  if (options.baggage) origin.baggage = JoinBaggage(get(kBaggage));
+  if (options.baggage) {
+    JoinedBaggage joined =
+        JoinBaggage(get(kBaggage), options.max_baggage_bytes);
+    origin.dropped_baggage = joined.dropped;
+    if (!joined.text.empty()) {
+      origin.baggage =
+          std::make_shared<const std::string>(std::move(joined.text));
+    }
+  }
   return origin;
 }
 

@@ -149,8 +149,11 @@ TEST(TraceHeadersTest, ADecisionAloneHidesNoParent) {
 
 TEST(TraceHeadersTest, BaggageIsReadIfToldTo) {
   const Headers headers = {{"baggage", "a=1"}, {"baggage", " b=2;p=3 "}};
-  EXPECT_EQ(Read({Form::kW3c}, headers, true).baggage, "a=1,b=2;p=3");
-  EXPECT_EQ(Read({Form::kW3c}, headers, false).baggage, "");
+  const auto baggage = Read({Form::kW3c}, headers, true).baggage;
+  ASSERT_NE(baggage, nullptr);
+  EXPECT_EQ(*baggage, "a=1,b=2;p=3");
+  EXPECT_EQ(Read({Form::kW3c}, headers, false).baggage, nullptr);
+  EXPECT_EQ(Read({Form::kW3c}, {{"baggage", "x"}}, true).baggage, nullptr);
 }
 
 }  // namespace

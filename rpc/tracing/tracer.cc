@@ -97,4 +97,15 @@ void Tracer::Drop() {
   if (exporter_ != nullptr) exporter_->Drop();
 }
 
+void Tracer::DropBaggage(std::size_t members) {
+  // relaxed, here and below: a count that orders nothing else.
+  if (members != 0) {
+    dropped_baggage_.fetch_add(members, std::memory_order_relaxed);
+  }
+}
+
+std::uint64_t Tracer::dropped_baggage() const {
+  return dropped_baggage_.load(std::memory_order_relaxed);
+}
+
 }  // namespace flare

@@ -5,6 +5,8 @@
 #ifndef FLARE_RPC_TRACING_TRACER_H_
 #define FLARE_RPC_TRACING_TRACER_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,8 +49,11 @@ class Tracer {
 
   // As RecordedSpan::End(), and hands it on.
   void End(RecordedSpan* span, SpanData outcome);
-  // Counts a span that can't be ended for want of memory.
+  // Counts a span that is lost for want of memory.
   void Drop();
+  // Counts members of baggage that are not handed on.
+  void DropBaggage(std::size_t members);
+  std::uint64_t dropped_baggage() const;
 
   // The one of the program, for spans of parts (scoped_span.h); null: none.
   static std::shared_ptr<Tracer> Installed();
@@ -65,6 +70,7 @@ class Tracer {
   const std::uint64_t sampled_below_;  // 2^63: all are.
   RecentSpans recent_;
   const std::unique_ptr<BatchExporter> exporter_;
+  std::atomic<std::uint64_t> dropped_baggage_{0};
 };
 
 }  // namespace flare

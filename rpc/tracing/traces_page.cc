@@ -197,6 +197,9 @@ std::string Summary(const Tracer& tracer) {
     text += "; exported " + std::to_string(s.exported) + ", dropped " +
             std::to_string(s.dropped) + ", failed " + std::to_string(s.failed);
   }
+  if (const std::uint64_t members = tracer.dropped_baggage(); members != 0) {
+    text += "; dropped " + CountOf(members, "member") + " of baggage";
+  }
   return text;
 }
 

@@ -31,6 +31,10 @@ Status CheckOptions(const TracingOptions& options) {
   if (options.header_forms.empty()) {
     return wrong("header_forms", "of one form at least");
   }
+  if (options.max_baggage_bytes < 1 ||
+      options.max_baggage_bytes > kMaxBaggageBytes) {
+    return wrong("max_baggage_bytes", "from 1 to 8192");
+  }
   if (options.recent_spans < 1) return wrong("recent_spans", "at least 1");
   if (options.max_batch < 1) return wrong("max_batch", "at least 1");
   if (options.max_queue < options.max_batch) {
@@ -103,12 +107,14 @@ Expected<std::unique_ptr<Tracing>, Status> Tracing::Install(
   auto exporter = MakeExporter(options);
   if (!exporter) return exporter.error();
   auto tracer = std::make_shared<Tracer>(
-      Tracer::Options{.sample_ratio = options.sample_ratio,
-                      .sampler = std::move(options.sampler),
-                      .headers = {.forms = std::move(options.header_forms),
-                                  .baggage = options.baggage},
-                      .excluded = std::move(options.excluded),
-                      .recent_spans = options.recent_spans},
+      Tracer::Options{
+          .sample_ratio = options.sample_ratio,
+          .sampler = std::move(options.sampler),
+          .headers = {.forms = std::move(options.header_forms),
+                      .baggage = options.baggage,
+                      .max_baggage_bytes = options.max_baggage_bytes},
+          .excluded = std::move(options.excluded),
+          .recent_spans = options.recent_spans},
       *std::move(exporter));
   return std::unique_ptr<Tracing>(
       new Tracing(std::move(turn), std::move(tracer)));
@@ -127,9 +133,13 @@ Tracing::~Tracing() {
 }
 
 Tracing::Statistics Tracing::statistics() const {
-  if (tracer_->exporter() == nullptr) return {};
+  Statistics all = {.dropped_baggage = tracer_->dropped_baggage()};
+  if (tracer_->exporter() == nullptr) return all;
   const BatchExporter::Statistics s = tracer_->exporter()->statistics();
-  return {.exported = s.exported, .dropped = s.dropped, .failed = s.failed};
+  all.exported = s.exported;
+  all.dropped = s.dropped;
+  all.failed = s.failed;
+  return all;
 }
 
 SpanBatch Tracing::recent_spans() const { return tracer_->recent().Read(); }

@@ -28,6 +28,7 @@
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
 #include "flare/rpc/extension.h"
+#include "flare/rpc/tracing/baggage.h"
 #include "flare/rpc/tracing/sampler.h"
 #include "flare/rpc/tracing/span.h"
 #include "flare/rpc/tracing/span_exporter.h"
@@ -64,6 +65,11 @@ struct TracingOptions {
   // meanwhile, unless these have a header `baggage` of their own: strangers'
   // baggage, too.
   bool baggage = false;
+  // So much of it: 1 to 8192, up to where the standard demands that it is
+  // handed on whole. Members beyond that are dropped, and counted: calls over
+  // HTTP would fail at servers that take heads of 8 KiB in all, as those of
+  // this library do by default.
+  std::size_t max_baggage_bytes = kDefaultBaggageBytes;
   // A collector that takes OTLP: over gRPC, as the URI of a channel
   // ("grpc://10.0.0.9:4317"), or over HTTP ("http://10.0.0.9:4318"). Empty:
   // none. otlp_exporter.h has more.
@@ -90,6 +96,8 @@ class Tracing {
     std::uint64_t exported = 0;
     std::uint64_t dropped = 0;  // The queue was full, or there was no memory.
     std::uint64_t failed = 0;   // The collector didn't take them.
+    // Members of baggage beyond a limit, or without room in a call's metadata.
+    std::uint64_t dropped_baggage = 0;
   };
 
   // In flare::Start(). Fails, with a text that names it, if an option makes no

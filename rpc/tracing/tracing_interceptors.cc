@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <optional>
@@ -67,6 +68,30 @@ TraceOrigin CurrentOrigin() {
   return (*current)->AsOrigin();
 }
 
+// A span that runs. Empty: there was no memory for it.
+struct Begun {
+  RefPtr<RecordedSpan> span = nullptr;
+  std::uint64_t parent_id = 0;
+
+  bool recording() const { return span != nullptr && span->recording(); }
+};
+
+Begun Begin(const Tracer& tracer, SpanKind kind, std::string_view name,
+            const TraceOrigin& origin, std::int64_t start_ns) {
+  return {.span = tracer.Begin(kind, name, origin, start_ns),
+          .parent_id = origin.parent ? origin.parent->span_id : 0};
+}
+
+// Without memory the span is lost, and counted: the call is what matters.
+template <class F>
+void IfThereIsMemory(Tracer* tracer, F&& f) {
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    tracer->Drop();
+  }
+}
+
 class TracingServerInterceptor final : public ServerInterceptor {
  public:
   explicit TracingServerInterceptor(std::shared_ptr<Tracer> tracer)
@@ -74,36 +99,40 @@ class TracingServerInterceptor final : public ServerInterceptor {
 
   void Intercept(InterceptedCall& call, ServerNext& next) override {
     if (tracer_->Excludes(call.method())) return next.Run();
-    const TraceOrigin origin = OriginOf(call, tracer_->headers());
-    const RefPtr<RecordedSpan> span =
-        tracer_->Begin(SpanKind::kServer, call.method(), origin,
-                       ToSteadyNs(call.received_at()));
-    if (RefPtr<RecordedSpan>* const place = CurrentRecordedSpan()) {
-      *place = span;
-    }
-    if (!span->recording()) return next.Run();
-    // Now: the method may take the message's fields.
-    CountMessage(call.request(), ObservedMessage::Direction::kReceived,
-                 span.Get());
-    call.ObserveMessages(CountMessages(span));
+    Begun begun;
+    IfThereIsMemory(tracer_.get(), [&] { begun = BeginCall(call); });
     next.Run();
-    try {
-      End(call, origin, span.Get());
-    } catch (const std::bad_alloc&) {  // The reply is what matters.
-      tracer_->Drop();
-    }
+    if (!begun.recording()) return;
+    IfThereIsMemory(tracer_.get(), [&] { End(call, begun); });
   }
 
  private:
-  void End(InterceptedCall& call, const TraceOrigin& origin,
-           RecordedSpan* span) const {
+  Begun BeginCall(InterceptedCall& call) const {
+    const TraceOrigin origin = OriginOf(call, tracer_->headers());
+    tracer_->DropBaggage(origin.dropped_baggage);
+    Begun begun = Begin(*tracer_, SpanKind::kServer, call.method(), origin,
+                        ToSteadyNs(call.received_at()));
+    if (begun.recording()) {
+      // Now: the method may take the message's fields.
+      CountMessage(call.request(), ObservedMessage::Direction::kReceived,
+                   begun.span.Get());
+      call.ObserveMessages(CountMessages(begun.span));
+    }
+    if (RefPtr<RecordedSpan>* const place = CurrentRecordedSpan()) {
+      *place = begun.span;
+    }
+    return begun;
+  }
+
+  void End(InterceptedCall& call, const Begun& begun) const {
+    RecordedSpan* const span = begun.span.Get();
     if (!call.failed()) {
       CountMessage(call.response(), ObservedMessage::Direction::kSent, span);
     }
     SpanData outcome = call.http_request() != nullptr ? HttpOutcome(call, span)
                                                       : CallOutcome(call);
-    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
-    outcome.parent_is_remote = origin.parent.has_value();
+    outcome.parent_id = begun.parent_id;
+    outcome.parent_is_remote = begun.parent_id != 0;
     outcome.kind = SpanKind::kServer;
     outcome.peer = call.peer().ToString();
     tracer_->End(span, std::move(outcome));
@@ -143,11 +172,10 @@ class TracingServerInterceptor final : public ServerInterceptor {
 // long as it lives. Baggage of the caller's own stays.
 class TraceHeaders {
  public:
-  TraceHeaders(const TraceHeaderOptions& options, const RecordedSpan& span,
-               Metadata* metadata)
+  TraceHeaders(Tracer* tracer, const RecordedSpan& span, Metadata* metadata)
       : metadata_(metadata), before_(*metadata) {
     try {
-      Write(options, span);
+      Write(tracer, span);
     } catch (...) {
       *metadata_ = std::move(before_);
       throw;
@@ -159,7 +187,8 @@ class TraceHeaders {
   TraceHeaders& operator=(const TraceHeaders&) = delete;
 
  private:
-  void Write(const TraceHeaderOptions& options, const RecordedSpan& span) {
+  void Write(Tracer* tracer, const RecordedSpan& span) {
+    const TraceHeaderOptions& options = tracer->headers();
     for (const TraceHeaderForm form : options.forms) {
       for (const auto name : TraceHeaderNames(form)) metadata_->Remove(name);
     }
@@ -168,8 +197,9 @@ class TraceHeaders {
                       [this](std::string_view name, const std::string& value) {
                         static_cast<void>(metadata_->Set(name, value));
                       });
-    if (!span.baggage().empty() && !metadata_->Contains(kBaggage)) {
-      static_cast<void>(metadata_->Set(kBaggage, span.baggage()));
+    if (!span.baggage().empty() && !metadata_->Contains(kBaggage) &&
+        !metadata_->Set(kBaggage, span.baggage()).ok()) {
+      tracer->DropBaggage(CountBaggage(span.baggage()));
     }
   }
 
@@ -183,32 +213,33 @@ class TracingClientInterceptor final : public ClientInterceptor {
       : tracer_(std::move(tracer)) {}
 
   void Intercept(ClientInterceptedCall& call, ClientNext& next) override {
-    const std::string_view method = call.method().full_name();
-    if (tracer_->Excludes(method)) return next.Run();
-    const TraceOrigin origin = CurrentOrigin();
-    const RefPtr<RecordedSpan> span =
-        tracer_->Begin(SpanKind::kClient, method, origin, NowNs());
-    RpcClientController& controller = call.controller();
+    if (tracer_->Excludes(call.method().full_name())) return next.Run();
+    Begun begun;
     {
       std::optional<TraceHeaders> headers;
-      if (call.carries_metadata()) {
-        headers.emplace(tracer_->headers(), *span,
-                        controller.MutableMetadata());
-      }
-      if (span->recording()) call.ObserveMessages(CountMessages(span));
+      IfThereIsMemory(tracer_.get(),
+                      [&] { begun = BeginCall(call, &headers); });
       next.Run();
     }
-    if (!span->recording()) return;
-    try {
-      End(call, origin, span.Get());
-    } catch (const std::bad_alloc&) {  // The reply is what matters.
-      tracer_->Drop();
-    }
+    if (!begun.recording()) return;
+    IfThereIsMemory(tracer_.get(), [&] { End(call, begun); });
   }
 
  private:
-  void End(ClientInterceptedCall& call, const TraceOrigin& origin,
-           RecordedSpan* span) const {
+  Begun BeginCall(ClientInterceptedCall& call,
+                  std::optional<TraceHeaders>* headers) const {
+    Begun begun = Begin(*tracer_, SpanKind::kClient, call.method().full_name(),
+                        CurrentOrigin(), NowNs());
+    if (begun.recording()) call.ObserveMessages(CountMessages(begun.span));
+    if (call.carries_metadata()) {
+      headers->emplace(tracer_.get(), *begun.span,
+                       call.controller().MutableMetadata());
+    }
+    return begun;
+  }
+
+  void End(ClientInterceptedCall& call, const Begun& begun) const {
+    RecordedSpan* const span = begun.span.Get();
     const RpcClientController& controller = call.controller();
     // Messages of streaming calls were observed, all of them.
     if (!IsStreaming(call.method())) {
@@ -219,7 +250,7 @@ class TracingClientInterceptor final : public ClientInterceptor {
       }
     }
     SpanData outcome;
-    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
+    outcome.parent_id = begun.parent_id;
     outcome.kind = SpanKind::kClient;
     outcome.name = SpanName(call.method());
     outcome.status = controller.ErrorCode();
@@ -244,46 +275,65 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
                                    HttpRequest* request,
                                    const HttpClientNext& next) override {
     if (tracer_->Excludes(server)) return next();
-    const TraceOrigin origin = CurrentOrigin();
-    const RefPtr<RecordedSpan> span =
-        tracer_->Begin(SpanKind::kClient, server, origin, NowNs());
-    SetHeaders(*span, request->headers());
-    if (!span->recording()) return next();
-    span->Count({.direction = ObservedMessage::Direction::kSent,
-                 .bytes = request->body_size()});
-    SpanData outcome;
-    outcome.parent_id = origin.parent ? origin.parent->span_id : 0;
-    outcome.kind = SpanKind::kClient;
-    outcome.name = ToStringView(request->method());
-    outcome.peer = server;
-    std::optional<Expected<HttpResponse>> returned;
+    Begun begun;
+    IfThereIsMemory(tracer_.get(),
+                    [&] { begun = BeginRequest(server, request); });
+    if (!begun.recording()) return next();
+    const HttpMethod method = request->method();
+    std::optional<Expected<HttpResponse>> result;
     std::exception_ptr thrown;
     try {
-      returned.emplace(next());
+      result.emplace(next());
     } catch (...) {  // End() may suspend the fiber, which mustn't be in here.
       thrown = std::current_exception();
       if (thrown == nullptr) throw;  // The end of a thread.
-      returned.emplace(Status(rpc::ERROR_CANCELLED, "an exception ended it"));
     }
-    Expected<HttpResponse>& result = *returned;
-    if (result) {
-      outcome.status = static_cast<int>(result->status());
+    IfThereIsMemory(tracer_.get(), [&] {
+      End(begun, server, method, result ? &*result : nullptr);
+    });
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+    return *std::move(result);
+  }
+
+ private:
+  Begun BeginRequest(const std::string& server, HttpRequest* request) const {
+    Begun begun =
+        Begin(*tracer_, SpanKind::kClient, server, CurrentOrigin(), NowNs());
+    SetHeaders(*begun.span, request->headers());
+    begun.span->Count({.direction = ObservedMessage::Direction::kSent,
+                       .bytes = request->body_size()});
+    return begun;
+  }
+
+  // `result` is null if an exception has ended the request.
+  void End(const Begun& begun, const std::string& server, HttpMethod method,
+           const Expected<HttpResponse>* result) const {
+    RecordedSpan* const span = begun.span.Get();
+    SpanData outcome;
+    outcome.parent_id = begun.parent_id;
+    outcome.kind = SpanKind::kClient;
+    outcome.name = ToStringView(method);
+    outcome.peer = server;
+    if (result == nullptr) {
+      outcome.status = rpc::ERROR_CANCELLED;
+      outcome.failed = true;
+      outcome.error = "an exception ended it";
+    } else if (*result) {
+      const HttpResponse& response = **result;
+      outcome.status = static_cast<int>(response.status());
       outcome.failed = outcome.status >= 400;
       span->SetAttribute("http.response.status_code",
                          std::int64_t{outcome.status});
       span->Count({.direction = ObservedMessage::Direction::kReceived,
-                   .bytes = result->body_size()});
+                   .bytes = response.body_size()});
     } else {
-      outcome.status = result.error().code();
+      outcome.status = result->error().code();
       outcome.failed = true;
-      outcome.error = result.error().message();
+      outcome.error = result->error().message();
     }
-    tracer_->End(span.Get(), std::move(outcome));
-    if (thrown != nullptr) std::rethrow_exception(thrown);
-    return std::move(result);
+    tracer_->End(span, std::move(outcome));
   }
 
- private:
   // In place of the caller's own, except baggage.
   void SetHeaders(const RecordedSpan& span, HttpHeaders* headers) const {
     const TraceHeaderOptions& options = tracer_->headers();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -71,6 +72,7 @@ class Traces {
     return spans;
   }
   std::size_t Count() { return tracing_->recent_spans().size(); }
+  Tracing::Statistics statistics() { return tracing_->statistics(); }
 
  private:
   std::unique_ptr<Tracing> tracing_;
@@ -641,7 +643,7 @@ TEST_P(TracingProtocolsTest, HostileBaggageIsCutAndFailsNoCall) {
     seen = value ? std::optional(std::string(*value)) : std::nullopt;
     FlexibleService::Echo(call);
   };
-  Serve({.baggage = true}, GetParam());
+  Serve({.baggage = true, .max_baggage_bytes = kMaxBaggageBytes}, GetParam());
   const auto handed_on = [&](const std::string& baggage) {
     seen = "no call";
     TestedCall call;
@@ -654,10 +656,39 @@ TEST_P(TracingProtocolsTest, HostileBaggageIsCutAndFailsNoCall) {
   for (std::size_t i = 1; i != kMaxBaggageMembers; ++i) most += ",k=v";
   EXPECT_EQ(handed_on("no member,=,\"=1,," + most + ",k=v,k=v"), most);
   EXPECT_EQ(handed_on("no member;,,"), std::nullopt);
+  EXPECT_EQ(traces_.statistics().dropped_baggage, 2u);
   // Servers take heads of HTTP of 8 KiB in all.
   if (std::string_view(GetParam()).starts_with("http")) return;
   const std::string longest = "a=" + std::string(kMaxBaggageBytes - 2, 'x');
   EXPECT_EQ(handed_on(longest + ",b=1"), longest);
+}
+
+// Half of the head that servers take by default.
+TEST_F(TracingTest, MuchBaggageFailsNoCallOverHttp) {
+  Metadata seen;
+  std::unique_ptr<RpcChannel> http;
+  service().on_call = [&](TestCall call) {
+    RpcClientController controller;
+    TestRequest request;
+    TestResponse response;
+    TestService_Stub(http.get())
+        .Other(&controller, &request, &response, nullptr);
+    EXPECT_FALSE(controller.Failed()) << controller.ErrorText();
+    FlexibleService::Echo(call);
+  };
+  service().on_other = [&](TestCall call) {
+    seen = call.controller->GetRequestMetadata();
+    FlexibleService::Echo(call);
+  };
+  Serve({.baggage = true});
+  http = std::make_unique<RpcChannel>("http+pb://" + endpoint().ToString());
+  const std::string half = "h=" + std::string(kMaxBaggageBytes / 2 - 7, 'x');
+  TestedCall call;
+  call.controller.AddMetadata(kBaggage, half + "," + half + ",b=1");
+  ASSERT_EQ(call.Start(channel_.get())->Await(), 0);
+  http.reset();
+  EXPECT_EQ(seen.Get(kBaggage), half + ",b=1");
+  EXPECT_EQ(traces_.statistics().dropped_baggage, 1u);
 }
 
 TEST_F(TracingTest, CallsMayHaveBaggageOfTheirOwn) {
@@ -692,7 +723,7 @@ TEST_F(TracingTest, BaggageThatHasNoRoomIsLeftOut) {
     seen = call.controller->GetRequestMetadata();
     FlexibleService::Echo(call);
   };
-  Serve({.baggage = true});
+  Serve({.baggage = true, .max_baggage_bytes = kMaxBaggageBytes});
   TestedCall call;
   call.controller.AddMetadata(kBaggage,
                               "a=" + std::string(kMaxBaggageBytes - 2, 'x'));
@@ -700,6 +731,7 @@ TEST_F(TracingTest, BaggageThatHasNoRoomIsLeftOut) {
   EXPECT_EQ(seen.Get("own"), own.Get("own"));
   EXPECT_TRUE(seen.Contains(kTraceparent));
   EXPECT_FALSE(seen.Contains(kBaggage));
+  EXPECT_EQ(traces_.statistics().dropped_baggage, 1u);
 }
 
 TEST_F(TracingTest, BaggageIsOffUnlessAskedFor) {
@@ -835,6 +867,10 @@ TEST_F(TracingTest, OptionsThatMakeNoSenseAreNamed) {
     return tracing ? "none" : tracing.error().message();
   };
   EXPECT_THAT(error({.sample_ratio = 1.5}), HasSubstr("sample_ratio"));
+  for (const std::size_t bytes : {std::size_t{0}, kMaxBaggageBytes + 1}) {
+    EXPECT_THAT(error({.max_baggage_bytes = bytes}),
+                HasSubstr("max_baggage_bytes"));
+  }
   EXPECT_THAT(error({.sample_ratio = -0.1}), HasSubstr("sample_ratio"));
   EXPECT_THAT(error({.sample_ratio = std::nan("")}), HasSubstr("sample_ratio"));
   EXPECT_THAT(error({.collector = "127.0.0.1:4317"}), HasSubstr("grpc://"));
