@@ -162,8 +162,9 @@ class RedisService {
   // MULTI queues commands until EXEC, which runs them within `guard`: it has to
   // keep out the handlers of other connections, if clients rely on that.
   // An exception of a handler ends the transaction there. Replies of more than
-  // 64 MiB together don't fit: errors take their place, though the commands
-  // run. Without this MULTI is an unknown command. WATCH always is.
+  // 32 MiB together don't fit: errors take their place, though the commands
+  // run. They count for Server::Options::max_buffered_bytes until the end.
+  // Without this MULTI is an unknown command. WATCH always is.
   RedisService& AllowTransactions(TransactionGuard guard);
 
   // The first mistake in the functions above.

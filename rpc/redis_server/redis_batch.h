@@ -29,7 +29,9 @@ namespace flare::rpc {
 struct RedisLink {
   RedisLink(const RedisService* service, std::size_t max_queued,
             ReplySink* reply_sink, std::uint64_t id)
-      : dispatcher(service, max_queued), sink(reply_sink), peer(id) {}
+      : dispatcher(service, max_queued, reply_sink),
+        sink(reply_sink),
+        peer(id) {}
 
   const RedisDispatcher dispatcher;
   ReplySink* const sink;

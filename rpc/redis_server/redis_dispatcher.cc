@@ -29,8 +29,9 @@ constexpr std::size_t kMaxRepeated = 128;
 // more memory than its name.
 constexpr std::size_t kMaxDescribed = 1024;
 
-// Memory of a transaction's replies, which wait for its end.
-constexpr std::size_t kMaxTransactionReplies = 64 << 20;
+// Memory of a transaction's replies: half of
+// RedisClientOptions::max_reply_size, so that clients take them.
+constexpr std::size_t kMaxTransactionReplies = 32 << 20;
 
 RedisReply OkReply() { return RedisReply::OfStatus("OK"); }
 RedisReply ErrReply(std::string text) {
@@ -69,11 +70,57 @@ bool Fits(int arity, std::size_t words) {
   return words >= static_cast<std::size_t>(-arity);
 }
 
+RedisReply ReplyToHello(const RedisPeer& peer) {
+  std::vector<RedisReply> facts;
+  const auto add = [&facts](std::string_view key, RedisReply value) {
+    facts.push_back(Bulk(key));
+    facts.push_back(std::move(value));
+  };
+  add("server", Bulk("flare"));
+  add("version", Bulk(kRedisVersion));
+  add("proto", RedisReply::OfInteger(peer.resp3() ? 3 : 2));
+  add("id", RedisReply::OfInteger(static_cast<std::int64_t>(peer.id())));
+  add("mode", Bulk("standalone"));
+  add("role", Bulk("master"));
+  add("modules", RedisReply::Of(Kind::kArray, {}));
+  return RedisReply::Of(Kind::kMap, std::move(facts));
+}
+
 std::size_t MemoryOf(const RedisReply& reply) {
   std::size_t bytes = sizeof(reply) + reply.text().size();
   for (const RedisReply& element : reply.elements()) bytes += MemoryOf(element);
   return bytes;
 }
+
+// The replies of a transaction, which wait for its end: memory of their
+// connection.
+class TransactionReplies {
+ public:
+  explicit TransactionReplies(StreamOutput* output) : output_(*output) {}
+  TransactionReplies(const TransactionReplies&) = delete;
+  TransactionReplies& operator=(const TransactionReplies&) = delete;
+  ~TransactionReplies() { output_.CountHeld(held_, 0); }
+
+  // An error takes the place of a reply that doesn't fit: its command has run,
+  // and those behind it run, too, as a transaction isn't cut off half-way.
+  void Add(RedisReply reply) {
+    std::size_t bytes = MemoryOf(reply);
+    if (bytes >
+        kMaxTransactionReplies - std::min(held_, kMaxTransactionReplies)) {
+      reply = ErrReply("the command ran, but the replies are too large");
+      bytes = MemoryOf(reply);
+    }
+    replies_.push_back(std::move(reply));
+    output_.CountHeld(held_, held_ + bytes);
+    held_ += bytes;
+  }
+  std::vector<RedisReply> Take() { return std::move(replies_); }
+
+ private:
+  StreamOutput& output_;
+  std::vector<RedisReply> replies_;
+  std::size_t held_ = 0;
+};
 
 // A command's name in capitals, on the stack. Longer names aren't any's.
 class Capitals {
@@ -192,25 +239,30 @@ RedisReply RedisDispatcher::Call(const Found& found,
 
 // --- the connection ----------------------------------------------------------
 
-// Returns OK, or an error.
+// Returns OK, or an error. Without RequireAuth() "default" is the only user,
+// whom any password suits, as in Redis; it proves nothing, so user() stays
+// empty.
 RedisReply RedisDispatcher::Authenticate(std::string_view user,
                                          std::string_view password,
                                          RedisPeer* peer) const {
-  if (!service_.authenticator_) {
-    return ErrReply("AUTH called, but this server asks for no password");
-  }
-  if (!service_.authenticator_(user, password)) {
+  const bool asks = static_cast<bool>(service_.authenticator_);
+  if (asks ? !service_.authenticator_(user, password) : user != "default") {
     return RedisReply::OfError(
         "WRONGPASS invalid username-password pair or user is disabled.");
   }
-  peer->user_ = user;
-  peer->authenticated_ = true;
+  if (asks) {
+    peer->user_ = user;
+    peer->authenticated_ = true;
+  }
   return OkReply();
 }
 
 RedisReply RedisDispatcher::Auth(const flare::RedisRequest& request) const {
   if (request.size() > 3) return ErrReply("syntax error");
   const bool named = request.size() == 3;
+  if (!named && !service_.authenticator_) {
+    return ErrReply("AUTH called, but this server asks for no password");
+  }
   return Authenticate(named ? request[1] : "default", request[named ? 2 : 1],
                       &request.peer());
 }
@@ -225,11 +277,11 @@ RedisReply RedisDispatcher::Hello(const flare::RedisRequest& request) const {
     resp3 = request[1] == "3";
   }
   std::string_view name = peer.name_;
+  std::size_t shows = 0;  // Where AUTH is.
   for (std::size_t i = 2; i < request.size();) {
     const std::size_t left = request.size() - i;
     if (IEquals(request[i], "AUTH") && left >= 3) {
-      RedisReply shown = Authenticate(request[i + 1], request[i + 2], &peer);
-      if (shown.is_error()) return shown;
+      shows = i;
       i += 3;
     } else if (IEquals(request[i], "SETNAME") && left >= 2) {
       name = request[i + 1];
@@ -238,6 +290,11 @@ RedisReply RedisDispatcher::Hello(const flare::RedisRequest& request) const {
       return ErrReply("Syntax error in HELLO option '" +
                       OneLine(request[i].substr(0, kMaxRepeated)) + "'");
     }
+  }
+  if (shows != 0) {
+    RedisReply shown =
+        Authenticate(request[shows + 1], request[shows + 2], &peer);
+    if (shown.is_error()) return shown;
   }
   if (service_.authenticator_ && !peer.authenticated_) {
     return RedisReply::OfError(
@@ -248,19 +305,7 @@ RedisReply RedisDispatcher::Hello(const flare::RedisRequest& request) const {
   }
   peer.name_ = std::string(name);
   peer.resp3_ = resp3;
-  std::vector<RedisReply> facts;
-  const auto add = [&facts](std::string_view key, RedisReply value) {
-    facts.push_back(Bulk(key));
-    facts.push_back(std::move(value));
-  };
-  add("server", Bulk("flare"));
-  add("version", Bulk(kRedisVersion));
-  add("proto", RedisReply::OfInteger(resp3 ? 3 : 2));
-  add("id", RedisReply::OfInteger(static_cast<std::int64_t>(peer.id_)));
-  add("mode", Bulk("standalone"));
-  add("role", Bulk("master"));
-  add("modules", RedisReply::Of(Kind::kArray, {}));
-  return RedisReply::Of(Kind::kMap, std::move(facts));
+  return ReplyToHello(peer);
 }
 
 RedisReply RedisDispatcher::Client(const flare::RedisRequest& request) const {
@@ -414,20 +459,11 @@ RedisReply RedisDispatcher::Discard(const flare::RedisRequest& request) const {
   return OkReply();
 }
 
-// Takes the memory of the reply off *room. An error takes the place of a reply
-// that is larger: the command has run, as the others do.
 RedisReply RedisDispatcher::RunQueued(const RedisPeer::Words& command,
-                                      RedisPeer* peer,
-                                      std::size_t* room) const {
+                                      RedisPeer* peer) const {
   const std::vector<std::string_view> words(command.begin(), command.end());
   const flare::RedisRequest request(words, peer, /*in_transaction=*/true);
-  RedisReply reply = Call(Find(request.name()), request);
-  const std::size_t bytes = MemoryOf(reply);
-  if (bytes > *room) {
-    return ErrReply("the command ran, but the replies are too large");
-  }
-  *room -= bytes;
-  return reply;
+  return Call(Find(request.name()), request);
 }
 
 RedisReply RedisDispatcher::Exec(const flare::RedisRequest& request) const {
@@ -441,15 +477,14 @@ RedisReply RedisDispatcher::Exec(const flare::RedisRequest& request) const {
         "EXECABORT Transaction discarded because of previous errors.");
   }
   bool ran = false;
-  std::vector<RedisReply> replies;
-  std::size_t room = kMaxTransactionReplies;
+  TransactionReplies replies(output_);
   service_.guard_([&] {
     ran = true;
     for (const RedisPeer::Words& command : queued) {
-      replies.push_back(RunQueued(command, &peer, &room));
+      replies.Add(RunQueued(command, &peer));
     }
   });
-  return ran ? RedisReply::Of(Kind::kArray, std::move(replies))
+  return ran ? RedisReply::Of(Kind::kArray, replies.Take())
              : RedisReply::OfNilArray();
 }
 

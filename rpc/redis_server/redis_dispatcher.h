@@ -13,15 +13,17 @@
 
 #include "flare/rpc/redis_reply.h"
 #include "flare/rpc/redis_service.h"
+#include "flare/rpc/stream_wire.h"
 
 namespace flare::rpc {
 
 class RedisDispatcher {
  public:
-  // `service` must outlive it. `max_queued`: bytes of the commands between
-  // MULTI and EXEC.
-  RedisDispatcher(const RedisService* service, std::size_t max_queued)
-      : service_(*service), max_queued_(max_queued) {}
+  // Both must outlive it. `max_queued`: bytes of the commands between MULTI and
+  // EXEC. `output`: the connection's.
+  RedisDispatcher(const RedisService* service, std::size_t max_queued,
+                  StreamOutput* output)
+      : service_(*service), max_queued_(max_queued), output_(output) {}
 
   // Lets exceptions of handlers pass.
   RedisReply Run(const flare::RedisRequest& request) const;
@@ -53,8 +55,7 @@ class RedisDispatcher {
   Found Find(std::string_view name) const;
   RedisReply Call(const Found& found, const flare::RedisRequest& request) const;
   RedisReply Queue(const flare::RedisRequest& request) const;
-  RedisReply RunQueued(const RedisPeer::Words& command, RedisPeer* peer,
-                       std::size_t* room) const;
+  RedisReply RunQueued(const RedisPeer::Words& command, RedisPeer* peer) const;
   RedisReply Authenticate(std::string_view user, std::string_view password,
                           RedisPeer* peer) const;
   RedisReply DescribeCommand(std::string_view name, int arity) const;
@@ -77,6 +78,7 @@ class RedisDispatcher {
 
   const RedisService& service_;
   const std::size_t max_queued_;
+  StreamOutput* const output_;
 };
 
 }  // namespace flare::rpc

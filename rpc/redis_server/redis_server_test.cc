@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/string.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/execution_context.h"
 #include "flare/fiber/testing/eventually.h"
@@ -270,6 +271,9 @@ TEST_F(RedisServerTest, AsksForAPassword) {
           kNoAuth);
   EXPECT_THAT(Answer(Encoded({"HELLO", "3"})), StartsWith("-NOAUTH HELLO"));
   EXPECT_EQ(Answer(Encoded({"HELLO", "3", "AUTH", "ann", "no"})), kWrong);
+  // A command that isn't in order has no effect.
+  EXPECT_EQ(Answer("HELLO 3 AUTH ann pw NO\nWHOAMI\n"),
+            "-ERR Syntax error in HELLO option 'NO'\r\n" + ""s + kNoAuth);
   RedisClientOptions options;
   options.resp3 = true;
   options.user = "ann";
@@ -306,9 +310,22 @@ TEST_F(RedisServerTest, KeepsTheStateOfAConnection) {
             "-NOPROTO unsupported protocol version\r\n");
   EXPECT_NE(Answer(Encoded({"CLIENT", "ID"})),
             Answer(Encoded({"CLIENT", "ID"})));
-  EXPECT_EQ(Answer("AUTH a\nHELLO 3 AUTH a b\n"),
+}
+
+// As Redis with a default user without a password: libraries that have one by
+// their configuration show it.
+TEST_F(RedisServerTest, TakesAnyPasswordIfItAsksForNone) {
+  StartRedis();
+  constexpr char kWrong[] =
+      "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+  EXPECT_EQ(Answer("AUTH a\nAUTH default a\nAUTH ann a\nHELLO 3 AUTH ann a\n"),
             "-ERR AUTH called, but this server asks for no password\r\n"
-            "-ERR AUTH called, but this server asks for no password\r\n");
+            "+OK\r\n" +
+                ""s + kWrong + kWrong);
+  RedisClientOptions options;
+  options.resp3 = true;
+  options.password = "any";
+  EXPECT_EQ(Do(Open("redis", options), {"PING"}), "PONG");
 }
 
 TEST_F(RedisServerTest, DescribesItsCommands) {
@@ -396,16 +413,42 @@ TEST_F(RedisServerTest, LimitsRepliesOfTransactions) {
       .AllowTransactions([](auto& run) { run(); })
       .Handle("LARGE", 1, [this](const RedisRequest&) {
         count_.fetch_add(1);
-        return RedisReply::OfString(std::string(30 << 20, 'a'));
+        return RedisReply::OfString(std::string(20 << 20, 'a'));
       });
   StartRedis();
-  const auto replies =
-      Open().Transact({{"LARGE"}, {"LARGE"}, {"LARGE"}, {"COUNT"}});
-  ASSERT_EQ(replies->size(), 4u);
-  EXPECT_EQ((*replies)[1].text().size(), std::size_t{30} << 20);
-  EXPECT_EQ((*replies)[2].text(),
+  const auto replies = Open().Transact({{"LARGE"}, {"LARGE"}, {"COUNT"}});
+  ASSERT_EQ(replies->size(), 3u);
+  EXPECT_EQ((*replies)[0].text().size(), std::size_t{20} << 20);
+  EXPECT_EQ((*replies)[1].text(),
             "ERR the command ran, but the replies are too large");
-  EXPECT_EQ((*replies)[3].integer(), 4);
+  EXPECT_EQ((*replies)[2].integer(), 3);
+}
+
+// ... and a connection whose replies are too much for the server is closed.
+TEST_F(RedisServerTest, CountsRepliesOfTransactions) {
+  server_options().max_buffered_bytes = 4'000'000;
+  redis()
+      .AllowTransactions([](auto& run) { run(); })
+      .Handle("LARGE", 2, [](const RedisRequest& request) {
+        const auto size = TryParse<std::size_t>(request[1]).value_or(0);
+        return RedisReply::OfString(std::string(size, 'a'));
+      });
+  StartRedis();
+  const auto held = [this] { return server().statistics().buffered_bytes; };
+  RawClient client(endpoint());
+  client.Send("MULTI\nLARGE 300000\nWAIT\nEXEC\n");
+  ASSERT_TRUE(Waits(1));
+  EXPECT_GE(held(), 262'144u);  // In steps of 64 KiB.
+  RawClient greedy(endpoint());
+  greedy.Send("MULTI\nLARGE 5000000\nWAIT\nEXEC\n");
+  ASSERT_TRUE(Waits(2));
+  EXPECT_TRUE(Eventually(
+      [this] { return server().statistics().connections_open == 1; }));
+  go_.Set();
+  const std::string replies = "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$300000\r\n" +
+                              std::string(300'000, 'a') + "\r\n+WAITED\r\n";
+  EXPECT_EQ(client.ReadExactly(replies.size()), replies);
+  EXPECT_TRUE(Eventually([&] { return held() < 65'536; })) << held();
 }
 
 // Memory that a client makes its connection keep counts as the server's.
