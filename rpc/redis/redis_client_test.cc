@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +23,8 @@ namespace {
 
 using namespace std::literals;
 using Kind = RedisReply::Kind;
+using testing::PatientRedisOptions;
+using testing::Said;
 
 class RedisClientTest : public testing::RedisTest {
  protected:
@@ -66,7 +67,7 @@ TEST_F(RedisClientTest, HasRepliesOfAllKinds) {
 }
 
 TEST_F(RedisClientTest, SpeaksResp3) {
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.resp3 = true;
   options.database = 1;
   client_ = Open(redis_.uri(), options);
@@ -203,7 +204,7 @@ TEST_F(RedisClientTest, WatchesInASession) {
 
 TEST_F(RedisClientTest, ReceivesMessages) {
   for (const bool resp3 : {false, true}) {
-    auto options = Patient();
+    auto options = PatientRedisOptions();
     options.resp3 = resp3;
     options.max_unread_messages = 4;  // So reading pauses.
     auto session = Open(redis_.uri(), options).Dedicate();
@@ -287,7 +288,7 @@ TEST_F(RedisClientTest, ConnectsToUnixSocketsAndDatabases) {
 }
 
 TEST_F(RedisClientTest, ConnectsWithTls) {
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.tls.insecure_skip_verify = true;
   EXPECT_EQ(Said(Open(redis_.tls_uri(), options).Execute({"PING"})), "PONG");
   const auto failed = Open(redis_.tls_uri()).Execute({"PING"});
@@ -303,12 +304,12 @@ TEST_F(RedisClientTest, ShowsItsPassword) {
   for (const std::string& uri :
        {"redis://:secret" + at, "redis://alice:p%40ss%2Fword" + at}) {
     for (const bool resp3 : {false, true}) {
-      auto options = Patient();
+      auto options = PatientRedisOptions();
       options.resp3 = resp3;
       EXPECT_EQ(Said(Open(uri, options).Execute({"PING"})), "PONG") << uri;
     }
   }
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.user = "alice";
   options.password = "wrong word";
   for (const bool resp3 : {false, true}) {
@@ -357,7 +358,7 @@ TEST_F(RedisClientTest, TakesLargeRepliesUpToItsLimit) {
   const std::string large(3 << 20, 'x');
   EXPECT_EQ(Do({"SET", "large", large}), "OK");
   EXPECT_EQ(client_.Execute({"GET", "large"})->text(), large);
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.max_reply_size = large.size() - 1;
   RedisClient limited = Open(redis_.uri(), options);
   const auto refused = limited.Execute({"GET", "large"});

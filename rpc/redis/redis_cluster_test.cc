@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,7 +24,9 @@ namespace flare::rpc {
 namespace {
 
 using namespace std::literals;
+using testing::PatientRedisOptions;
 using testing::RedisProcess;
+using testing::Said;
 
 // Three masters; the first one has a replica. For all tests of the process: to
 // found a cluster takes some seconds, in which its servers do nothing.
@@ -44,34 +45,21 @@ class RedisClusterTest : public testing::RedisTest {
   }
 
   static RedisClient OpenCluster(
-      const RedisClientOptions& options = Patient()) {
+      const RedisClientOptions& options = PatientRedisOptions()) {
     // The seeds are any of its servers.
-    return Open("redis-cluster://" + (*servers_)[1].uri().substr(8) + ',' +
-                    (*servers_)[0].uri().substr(8),
+    return Open("redis-cluster://" + (*servers_)[1].host() + ',' +
+                    (*servers_)[0].host(),
                 options);
-  }
-
-  // Looks until a server says so.
-  static void Await(const RedisClient& server, const RedisCommand& command,
-                    const std::string& said) {
-    ASSERT_TRUE(fiber::testing::Eventually([&] {
-      if (Said(server.Execute(command)).find(said) != std::string::npos) {
-        return true;
-      }
-      std::this_thread::sleep_for(5ms);  // It goes by its own clock.
-      return false;
-    })) << Said(server.Execute(command));
   }
 
   static void Found() {
     servers_ = std::make_unique<Servers>();
     std::vector<RedisClient> clients;
     for (RedisProcess& server : *servers_) {
-      ASSERT_NO_FATAL_FAILURE(
-          server.Start({"--cluster-enabled", "yes", "--cluster-announce-ip",
-                        server.uri().substr(8), "--cluster-node-timeout",
-                        "1000", "--cluster-replica-no-failover", "yes",
-                        "--repl-diskless-sync-delay", "0"}));
+      ASSERT_NO_FATAL_FAILURE(server.Start(
+          {"--cluster-enabled", "yes", "--cluster-announce-ip", server.host(),
+           "--cluster-node-timeout", "1000", "--cluster-replica-no-failover",
+           "yes", "--repl-diskless-sync-delay", "0"}));
       clients.push_back(Open(server.uri()));
     }
     for (std::size_t i = 0; i != kMasters; ++i) {
@@ -89,16 +77,16 @@ class RedisClusterTest : public testing::RedisTest {
     }
     for (const RedisClient& client : clients) {
       for (const RedisProcess& server : *servers_) {
-        EXPECT_EQ(Said(client.Execute(
-                      {"CLUSTER", "MEET", server.uri().substr(8), "6379"})),
-                  "OK");
+        EXPECT_EQ(
+            Said(client.Execute({"CLUSTER", "MEET", server.host(), "6379"})),
+            "OK");
       }
     }
     for (const RedisClient& client : clients) {
       Await(client, {"CLUSTER", "INFO"}, "cluster_known_nodes:4");
       Await(client, {"CLUSTER", "INFO"}, "cluster_state:ok");
     }
-    const std::string replica = HostOf(servers_->back());
+    const std::string replica = servers_->back().host();
     const std::string id = clients[0].Execute({"CLUSTER", "MYID"})->text();
     EXPECT_EQ(Said(clients[kMasters].Execute({"CLUSTER", "REPLICATE", id})),
               "OK");
@@ -120,9 +108,6 @@ class RedisClusterTest : public testing::RedisTest {
     }
   }
 
-  static std::string HostOf(const RedisProcess& server) {
-    return server.uri().substr(8);
-  }
   std::string Do(const RedisCommand& command) {
     return Said(client_.Execute(command));
   }
@@ -237,12 +222,12 @@ TEST_F(RedisClusterTest, FollowsASlotThatMoves) {
       client_.ExecuteAll({{"GET", "{m}new"}, {"GET", "{m}old"}})->at(0).text(),
       "3");
   // Nobody has both.
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.max_attempts = 2;
   EXPECT_TRUE(Said(OpenCluster(options).Execute({"MGET", "{m}old", "{m}new"}))
                   .starts_with("error: TRYAGAIN "));
   EXPECT_EQ(Said(from.Execute(
-                {"MIGRATE", HostOf(*target), "6379", "{m}old", "0", "20000"})),
+                {"MIGRATE", target->host(), "6379", "{m}old", "0", "20000"})),
             "OK");
   EXPECT_EQ(Do({"MGET", "{m}old", "{m}new"}), "[\"1\", \"3\"]");
   set_slot(to, "NODE", to);
@@ -271,7 +256,7 @@ TEST_F(RedisClusterTest, BlocksInSessions) {
 }
 
 TEST_F(RedisClusterTest, ReadsFromReplicas) {
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.read_from_replicas = true;
   RedisClient reader = OpenCluster(options);
   std::string key;  // For the server that has a replica.
@@ -282,7 +267,7 @@ TEST_F(RedisClusterTest, ReadsFromReplicas) {
   Await(reader, {"GET", key}, "\"1\"");
   bool by_replica = false;
   for (const auto& [server, values] : RedisCounters::Read()) {
-    if (server.find(HostOf((*servers_)[kMasters]) + ":") == std::string::npos) {
+    if (server.find((*servers_)[kMasters].host() + ":") == std::string::npos) {
       continue;
     }
     // Its reads, and perhaps a question for the map.
@@ -304,11 +289,11 @@ TEST_F(RedisClusterTest, SpeaksTlsAndShowsItsPassword) {
   ASSERT_NO_FATAL_FAILURE(redis_.Start(
       {"--cluster-enabled", "yes", "--tls-cluster", "yes",
        "--cluster-allow-reads-when-down", "yes", "--requirepass", "secret"}));
-  const std::string host = redis_.uri().substr(8);
+  const std::string host = redis_.host();
   EXPECT_EQ(Said(Open("redis://:secret@" + host)
                      .Execute({"CLUSTER", "ADDSLOTSRANGE", "0", "16383"})),
             "OK");
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.tls.insecure_skip_verify = true;
   options.resp3 = true;
   EXPECT_EQ(Said(Open("rediss-cluster://:secret@" + host + ":6380", options)
@@ -324,13 +309,13 @@ TEST_F(RedisClusterTest, SpeaksTlsAndShowsItsPassword) {
 TEST_F(RedisClusterTest, RefusesAServerWithoutCluster) {
   ASSERT_NO_FATAL_FAILURE(redis_.Start());
   const auto refused =
-      Open("redis-cluster://" + redis_.uri().substr(8)).Execute({"GET", "a"});
+      Open("redis-cluster://" + redis_.host()).Execute({"GET", "a"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), REDIS_REFUSED);
   EXPECT_NE(refused.error().message().find("cluster support disabled"),
             std::string::npos)
       << refused.error().message();
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.database = 1;
   EXPECT_FALSE(RedisClient().Open("redis-cluster://a", options).ok());
 }

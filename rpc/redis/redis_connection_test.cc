@@ -14,49 +14,35 @@
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/redis_client.h"
-#include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
+#include "flare/rpc/testing/scripted_redis_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {
 
 using namespace std::literals;
+using testing::ErrorOf;
+using testing::kPing;
+using testing::PatientRedisOptions;
 using testing::RawPeer;
+using testing::Said;
 
-constexpr std::string_view kPing = "*1\r\n$4\r\nPING\r\n";
-
-class RedisConnectionTest : public testing::ClientTest {
+class RedisConnectionTest : public testing::ScriptedRedisTest {
  protected:
-  static RedisClientOptions Options() {
-    RedisClientOptions options;
-    options.timeout = 20s;
-    options.connect_timeout = 20s;
-    options.max_silence = 60s;
-    options.min_reconnect_delay = 0ns;
-    options.max_reconnect_delay = 0ns;
-    return options;
-  }
-
   std::string uri() const { return "redis://" + server_.endpoint().ToString(); }
 
-  void Open(const RedisClientOptions& options, const std::string& to) {
-    const flare::Status opened = client_.Open(to, options);
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
-  }
-
   Future<RedisClient::Result> Ping(RedisCallOptions options = {}) {
-    return client_.AsyncExecute({"PING"}, options);
+    return Do({"PING"}, options);
   }
 
   // A command through, so that there is a connection.
   std::unique_ptr<RawPeer> Connect(
-      const RedisClientOptions& options = Options()) {
-    Open(options, uri());
+      const RedisClientOptions& options = PatientRedisOptions()) {
+    Open(uri(), options);
     auto reply = Ping();
     auto peer = server_.Accept();
-    EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
-    peer->Send("+PONG\r\n");
+    Answer(peer.get(), kPing, "+PONG\r\n");
     EXPECT_EQ(Said(std::move(reply)), "PONG");
     return peer;
   }
@@ -67,17 +53,7 @@ class RedisConnectionTest : public testing::ClientTest {
     return *fiber::BlockingGet(std::move(made));
   }
 
-  static std::string Said(Future<RedisClient::Result> future) {
-    const auto result = fiber::BlockingGet(std::move(future));
-    return result ? result->ToString() : result.error().ToString();
-  }
-  static flare::Status ErrorOf(Future<RedisClient::Result> future) {
-    const auto result = fiber::BlockingGet(std::move(future));
-    return result ? flare::Status() : result.error();
-  }
-
   testing::RawServer server_;
-  RedisClient client_;
 };
 
 TEST_F(RedisConnectionTest, MatchesRepliesInOrder) {
@@ -124,8 +100,7 @@ TEST_F(RedisConnectionTest, RepeatsNothingThatMayHaveRun) {
   // The next command connects again.
   auto next = Ping();
   peer = server_.Accept();
-  EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
-  peer->Send("+PONG\r\n");
+  Answer(peer.get(), kPing, "+PONG\r\n");
   EXPECT_EQ(Said(std::move(next)), "PONG");
 }
 
@@ -152,9 +127,9 @@ TEST_F(RedisConnectionTest, ClosesOnRepliesThatNobodyAskedFor) {
   peer->Send("+more\r\n");
   EXPECT_TRUE(peer->AtEnd());
   // As a server with too many clients has it.
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.min_reconnect_delay = options.max_reconnect_delay = 1h;
-  Open(options, uri());
+  Open(uri(), options);
   auto refused = Ping();
   peer = server_.Accept();
   peer->Send("-ERR max number of clients reached\r\n");
@@ -167,9 +142,9 @@ TEST_F(RedisConnectionTest, ClosesOnRepliesThatNobodyAskedFor) {
 
 // A proxy without a server, say. No command has been sent.
 TEST_F(RedisConnectionTest, IsNoneIfThePeerClosesAtOnce) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.password = "pass";
-  Open(options, uri());
+  Open(uri(), options);
   for (int i = 0; i != 20; ++i) {
     auto refused = Ping();
     server_.Accept()->Close();
@@ -179,9 +154,9 @@ TEST_F(RedisConnectionTest, IsNoneIfThePeerClosesAtOnce) {
 }
 
 TEST_F(RedisConnectionTest, GreetsBeforeCommands) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.user = "al\r\nice";
-  Open(options, "redis://:pass@" + server_.endpoint().ToString() + "/7");
+  Open("redis://:pass@" + server_.endpoint().ToString() + "/7", options);
   auto reply = Ping();
   auto peer = server_.Accept();
   constexpr std::string_view kGreeting =
@@ -190,16 +165,15 @@ TEST_F(RedisConnectionTest, GreetsBeforeCommands) {
   EXPECT_EQ(peer->ReadExactly(kGreeting.size()), kGreeting);
   EXPECT_FALSE(peer->HasInput());
   peer->Send("+OK\r\n+OK\r\n");
-  EXPECT_EQ(peer->ReadExactly(kPing.size()), kPing);
-  peer->Send("+PONG\r\n");
+  Answer(peer.get(), kPing, "+PONG\r\n");
   EXPECT_EQ(Said(std::move(reply)), "PONG");
 }
 
 TEST_F(RedisConnectionTest, IsClosedIfTheServerRefusesTheGreeting) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.password = "pass";
   options.resp3 = true;
-  Open(options, uri());
+  Open(uri(), options);
   auto reply = Ping();
   auto peer = server_.Accept();
   constexpr std::string_view kGreeting =
@@ -215,17 +189,17 @@ TEST_F(RedisConnectionTest, IsClosedIfTheServerRefusesTheGreeting) {
 
 TEST_F(RedisConnectionTest, GivesUpConnecting) {
   // A server that doesn't answer the greeting.
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.password = "pass";
   options.connect_timeout = 10ms;
-  Open(options, uri());
+  Open(uri(), options);
   const auto silent = ErrorOf(Ping());
   EXPECT_EQ(silent.code(), REDIS_FAIL_TO_CONNECT) << silent.ToString();
   // One that doesn't accept.
   testing::SilentAddress nobody;
-  Open(options, "redis" + nobody.uri().substr(5));
+  Open("redis" + nobody.uri().substr(5), options);
   EXPECT_EQ(ErrorOf(Ping()).code(), REDIS_FAIL_TO_CONNECT);
-  Open(Options(), "redis" + nobody.uri().substr(5));
+  Open("redis" + nobody.uri().substr(5));
   const auto unsent = ErrorOf(Ping({.timeout = 1ms}));
   EXPECT_EQ(unsent.code(), REDIS_TIMEOUT_UNSENT);
   EXPECT_FALSE(RedisClient::MayHaveRun(unsent));
@@ -234,13 +208,13 @@ TEST_F(RedisConnectionTest, GivesUpConnecting) {
 TEST_F(RedisConnectionTest, SpacesAttempts) {
   testing::DeadAddress dead;
   const std::string to = "redis" + dead.uri().substr(5);
-  Open(Options(), to);
+  Open(to);
   for (int i = 0; i != 3; ++i) {
     EXPECT_EQ(ErrorOf(Ping()).message().find("so soon"), std::string::npos);
   }
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.min_reconnect_delay = options.max_reconnect_delay = 1h;
-  Open(options, to);
+  Open(to, options);
   EXPECT_EQ(ErrorOf(Ping()).message().find("so soon"), std::string::npos);
   for (int i = 0; i != 3; ++i) {
     const auto spaced = ErrorOf(Ping());
@@ -261,7 +235,7 @@ TEST_F(RedisConnectionTest, SpacesAttempts) {
 }
 
 TEST_F(RedisConnectionTest, LimitsWhatIsOutstanding) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.max_outstanding = 2;
   auto peer = Connect(options);
   // More than that, if there is nothing else.
@@ -289,7 +263,7 @@ TEST_F(RedisConnectionTest, LimitsWhatIsOutstanding) {
 }
 
 TEST_F(RedisConnectionTest, LeavesASilentServer) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.max_silence = 1ms;
   auto peer = Connect(options);
   auto waits = Ping();
@@ -302,7 +276,7 @@ TEST_F(RedisConnectionTest, LeavesASilentServer) {
 }
 
 TEST_F(RedisConnectionTest, LeavesASilentServerWithAFullQueue) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.max_silence = 1ms;
   options.max_outstanding = 1;
   auto peer = Connect(options);
@@ -332,7 +306,7 @@ TEST_F(RedisConnectionTest, EndsCommandsBeforeTheClient) {
 }
 
 TEST_F(RedisConnectionTest, RefusesCommandsWithoutOneReply) {
-  Open(Options(), uri());
+  Open(uri());
   std::unique_ptr<RawPeer> peer;
   RedisSession session = Dedicate(&peer);
   const auto code = [](const auto& result) {
@@ -375,9 +349,9 @@ TEST_F(RedisConnectionTest, TellsOfATransactionWithoutMulti) {
 }
 
 TEST_F(RedisConnectionTest, LimitsWhatASubscriptionSends) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.max_outstanding_bytes = 1000;
-  Open(options, uri());
+  Open(uri(), options);
   std::unique_ptr<RawPeer> peer;  // Reads nothing.
   RedisSession session = Dedicate(&peer);
   const RedisCommand large{"SUBSCRIBE", std::string(1 << 20, 'x')};
@@ -389,9 +363,9 @@ TEST_F(RedisConnectionTest, LimitsWhatASubscriptionSends) {
 }
 
 TEST_F(RedisConnectionTest, ReadsOnAfterManyBytesOfMessages) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.max_reply_size = 1000;
-  Open(options, uri());
+  Open(uri(), options);
   std::unique_ptr<RawPeer> peer;
   RedisSession session = Dedicate(&peer);
   ASSERT_TRUE(session.Subscribe({"MONITOR"}).ok());
@@ -427,7 +401,7 @@ TEST_F(RedisConnectionTest, EndsWithTheClient) {
 }
 
 TEST_F(RedisConnectionTest, EndsWithTheClientSide) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.min_reconnect_delay = options.max_reconnect_delay = 1h;
   auto peer = Connect(options);
   auto failed = Ping();

@@ -4,25 +4,27 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "flare/fiber/async.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/redis_client.h"
-#include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
 #include "flare/rpc/testing/redis_fixture.h"
+#include "flare/rpc/testing/scripted_redis_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {
 
 using namespace std::literals;
+using testing::ErrorOf;
+using testing::PatientRedisOptions;
 using testing::RawPeer;
 using testing::RawServer;
 using testing::RedisProcess;
+using testing::Said;
 
 constexpr std::string_view kQuestion =
     "*3\r\n$8\r\nSENTINEL\r\n$23\r\nGET-MASTER-ADDR-BY-NAME\r\n$2\r\nmy\r\n";
@@ -34,36 +36,15 @@ constexpr std::string_view kSet = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
 
 // --- scripted servers --------------------------------------------------------
 
-class RedisSentinelsTest : public testing::ClientTest {
+class RedisSentinelsTest : public testing::ScriptedRedisTest {
  protected:
-  static RedisClientOptions Options() {
-    RedisClientOptions options;
-    options.timeout = 20s;
-    options.connect_timeout = 100s;
-    options.max_silence = 60s;
-    options.min_reconnect_delay = 0ns;
-    options.max_reconnect_delay = 0ns;
-    return options;
-  }
-
+  // The name of the master is "my".
   void Open(const std::string& sentinels,
-            const RedisClientOptions& options = Options()) {
-    const flare::Status opened =
-        client_.Open("redis-sentinel://" + sentinels + "#my", options);
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+            const RedisClientOptions& options = PatientRedisOptions()) {
+    ScriptedRedisTest::Open("redis-sentinel://" + sentinels + "#my", options);
   }
 
-  Future<RedisClient::Result> Set() {
-    return client_.AsyncExecute({"SET", "k", "v"});
-  }
-  static std::string Said(Future<RedisClient::Result> future) {
-    const auto result = fiber::BlockingGet(std::move(future));
-    return result ? result->ToString() : result.error().ToString();
-  }
-  static flare::Status ErrorOf(Future<RedisClient::Result> future) {
-    const auto result = fiber::BlockingGet(std::move(future));
-    return result ? flare::Status() : result.error();
-  }
+  Future<RedisClient::Result> Set() { return Do({"SET", "k", "v"}); }
 
   static std::string AddressOf(const RawServer& server) {
     return server.endpoint().ToString();
@@ -75,12 +56,8 @@ class RedisSentinelsTest : public testing::ClientTest {
     return "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" +
            port + "\r\n";
   }
-  static void Answer(RawPeer* peer, std::string_view command,
-                     std::string_view reply) {
-    EXPECT_EQ(peer->ReadExactly(command.size()), command);
-    peer->Send(reply);
-  }
   // The sentinel is asked, and left.
+  using ScriptedRedisTest::Answer;
   static void Answer(RawServer* sentinel, std::string_view reply) {
     const auto asked = sentinel->Accept();
     Answer(asked.get(), kQuestion, reply);
@@ -119,7 +96,6 @@ class RedisSentinelsTest : public testing::ClientTest {
   RawServer sentinel_;
   RawServer a_;
   RawServer b_;
-  RedisClient client_;
 };
 
 TEST_F(RedisSentinelsTest, AreAskedAgainWhenTheMasterIsLost) {
@@ -192,7 +168,7 @@ TEST_F(RedisSentinelsTest, AreAskedOneAfterTheOther) {
 }
 
 TEST_F(RedisSentinelsTest, HaveAPasswordOfTheirOwn) {
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.sentinel_password = "low";
   Open(":high@" + AddressOf(sentinel_) + "/3", options);
   auto set = Set();
@@ -243,7 +219,7 @@ TEST_F(RedisSentinelsTest, MayNameAMasterThatRefuses) {
 // Their answers come when the time of the search is over.
 TEST_F(RedisSentinelsTest, MayBeSilent) {
   testing::SilentAddress silent;
-  auto options = Options();
+  auto options = PatientRedisOptions();
   options.connect_timeout = 10ms;
   Open(silent.endpoint().ToString() + ',' + AddressOf(sentinel_), options);
   const auto error = ErrorOf(Set());
@@ -261,33 +237,18 @@ class RealSentinelTest : public testing::RedisTest {
     if (IsSkipped()) return;
     ASSERT_NO_FATAL_FAILURE(redis_.Start({"--repl-diskless-sync-delay", "0"}));
     ASSERT_NO_FATAL_FAILURE(
-        replica_.Start({"--replicaof", HostOf(redis_), "6379",
+        replica_.Start({"--replicaof", redis_.host(), "6379",
                         // It connects from 127.0.0.1.
-                        "--replica-announce-ip", HostOf(replica_)}));
+                        "--replica-announce-ip", replica_.host()}));
     Await(RedisTest::Open(replica_.uri()), {"ROLE"}, "\"connected\"");
     ASSERT_NO_FATAL_FAILURE(sentinel_.Start(
-        {"--sentinel"}, "sentinel monitor my " + HostOf(redis_) +
+        {"--sentinel"}, "sentinel monitor my " + redis_.host() +
                             " 6379 1\n"
                             "sentinel down-after-milliseconds my 1000\n"
                             "sentinel failover-timeout my 2000\n"));
     asked_ = RedisTest::Open(sentinel_.uri());
     Await(asked_, {"SENTINEL", "REPLICAS", "my"},
           "\"master-link-status\", \"ok\"");
-  }
-
-  static std::string HostOf(const RedisProcess& server) {
-    return server.uri().substr(sizeof("redis://") - 1);
-  }
-  // Until the reply has these words.
-  static void Await(const RedisClient& server, const RedisCommand& command,
-                    const std::string& words) {
-    std::string said;
-    EXPECT_TRUE(fiber::testing::Eventually([&] {
-      said = Said(server.Execute(command));
-      if (said.find(words) != said.npos) return true;
-      std::this_thread::sleep_for(5ms);  // Servers go by their own clocks.
-      return false;
-    })) << said;
   }
 
   RedisProcess replica_;
@@ -297,11 +258,11 @@ class RealSentinelTest : public testing::RedisTest {
 
 TEST_F(RealSentinelTest, MakesAReplicaTheMaster) {
   RedisClient client =
-      RedisTest::Open("redis-sentinel://" + HostOf(sentinel_) + ":6379#my");
+      RedisTest::Open("redis-sentinel://" + sentinel_.host() + ":6379#my");
   EXPECT_EQ(Said(client.Execute({"SET", "k", "1"})), "OK");
   Await(asked_, {"SENTINEL", "FAILOVER", "my"}, "OK");
   // The old master closes its connections once it is a replica.
-  Await(client, {"CLIENT", "LIST"}, "laddr=" + HostOf(replica_));
+  Await(client, {"CLIENT", "LIST"}, "laddr=" + replica_.host());
   Await(client, {"SET", "k", "2"}, "OK");
   EXPECT_EQ(Said(RedisTest::Open(replica_.uri()).Execute({"GET", "k"})),
             "\"2\"");
@@ -312,12 +273,12 @@ TEST_F(RealSentinelTest, ReplacesADeadMaster) {
   RedisProcess silent;
   ASSERT_NO_FATAL_FAILURE(silent.Start());
   silent.Pause();
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.connect_timeout = 6s;  // Half of it is for the silent one.
-  RedisClient client = RedisTest::Open(
-      "redis-sentinel://" + HostOf(dead) + ":6379," + HostOf(silent) +
-          ":6379," + HostOf(sentinel_) + ":6379#my",
-      options);
+  RedisClient client = RedisTest::Open("redis-sentinel://" + dead.host() +
+                                           ":6379," + silent.host() + ":6379," +
+                                           sentinel_.host() + ":6379#my",
+                                       options);
   Await(client, {"SET", "k", "1"}, "OK");
   auto session = client.Dedicate();
   ASSERT_TRUE(session) << session.error().ToString();
@@ -336,17 +297,16 @@ class GuardedSentinelTest : public testing::RedisTest {};
 
 TEST_F(GuardedSentinelTest, SpeaksTlsAndTakesAPassword) {
   RedisProcess sentinel;
-  const std::string host = redis_.uri().substr(sizeof("redis://") - 1);
+  const std::string host = redis_.host();
   ASSERT_NO_FATAL_FAILURE(redis_.Start({"--requirepass", "high"}));
   ASSERT_NO_FATAL_FAILURE(
       sentinel.Start({"--sentinel", "--requirepass", "low"},
                      "sentinel monitor my " + host + " 6380 1\n"));
-  auto options = Patient();
+  auto options = PatientRedisOptions();
   options.tls.insecure_skip_verify = true;
   options.sentinel_password = "low";
   options.resp3 = true;
-  const std::string sentinel_host =
-      sentinel.uri().substr(sizeof("redis://") - 1);
+  const std::string sentinel_host = sentinel.host();
   const std::string uri =
       "rediss-sentinel://:high@" + sentinel_host + ":6380/1#my";
   EXPECT_EQ(Said(Open(uri, options).Execute({"SET", "k", "v"})), "OK");

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/redis_client.h"
 #include "flare/rpc/testing/rpc_fixture.h"
+#include "flare/rpc/testing/scripted_redis_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc::testing {
@@ -51,6 +53,7 @@ class RedisProcess {
     std::filesystem::remove_all(folder_);
   }
 
+  const std::string& host() const { return host_; }
   std::string uri() const { return "redis://" + host_; }
   std::string tls_uri() const { return "rediss://" + host_ + ":6380"; }
   std::string unix_uri() const { return "unix:" + folder_ + "/socket"; }
@@ -146,28 +149,26 @@ class RedisTest : public RpcTest {
     RpcTest::TearDown();
   }
 
-  // Tests aren't to end by time, however busy the machine is.
-  static RedisClientOptions Patient() {
-    RedisClientOptions options;
-    options.timeout = std::chrono::seconds(20);
-    options.connect_timeout = std::chrono::seconds(20);
-    options.max_silence = std::chrono::seconds(60);
-    options.min_reconnect_delay = std::chrono::nanoseconds(0);
-    options.max_reconnect_delay = std::chrono::nanoseconds(0);
-    return options;
-  }
-
-  static RedisClient Open(const std::string& uri,
-                          const RedisClientOptions& options = Patient()) {
+  static RedisClient Open(
+      const std::string& uri,
+      const RedisClientOptions& options = PatientRedisOptions()) {
     RedisClient client;
     const flare::Status opened = client.Open(uri, options);
     EXPECT_TRUE(opened.ok()) << opened.ToString();
     return client;
   }
 
-  // The reply, or the error for people.
-  static std::string Said(const RedisClient::Result& result) {
-    return result ? result->ToString() : result.error().ToString();
+  // Asks until the reply has these words.
+  static void Await(const RedisClient& server, const RedisCommand& command,
+                    const std::string& words) {
+    std::string said;
+    EXPECT_TRUE(fiber::testing::Eventually([&] {
+      said = Said(server.Execute(command));
+      if (said.find(words) != said.npos) return true;
+      // Servers go by their own clocks.
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return false;
+    })) << said;
   }
 
   RedisProcess redis_;
