@@ -107,9 +107,9 @@ class RedisClient {
                                   const CallOptions& options = {}) const;
 
   // Makes a connection of its own, for commands that must not run on the shared
-  // one. Blocks until it is established. In a cluster it leads to any master,
-  // or to the one that has the key. After a reply "MOVED ..." the program
-  // should make another session.
+  // one. Blocks until it is established. In a cluster it leads to any master
+  // that can be reached, or to the one that has the key. After a reply "MOVED
+  // ..." the program should make another session.
   Expected<RedisSession, Status> Dedicate(
       const CallOptions& options = {}) const;
   Expected<RedisSession, Status> DedicateFor(

@@ -29,6 +29,12 @@ struct WaitLimit {
   // whose stop ends the wait, too.
   static WaitLimit In(std::chrono::nanoseconds timeout);
 
+  // Half of the time that is left: for something that can be tried elsewhere.
+  WaitLimit Half() const {
+    const auto now = std::chrono::steady_clock::now();
+    return {stop, now + (at - now) / 2};
+  }
+
   bool exceeded() const {
     return stop.stop_requested() || std::chrono::steady_clock::now() >= at;
   }

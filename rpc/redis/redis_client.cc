@@ -65,8 +65,9 @@ WaitLimit LimitOf(const RedisCallOptions& call,
   return WaitLimit::In(call.timeout.value_or(client.timeout));
 }
 
-// `replies`: to MULTI, the commands and EXEC.
-RedisClient::Result ResultOfTransaction(RedisClient::Results replies) {
+// `replies`: of the server, to MULTI, the commands and EXEC.
+RedisClient::Result ResultOfTransaction(const RedisConnector& server,
+                                        RedisClient::Results replies) {
   if (!replies) return replies.error();
   RedisReply result = std::move(replies->back());
   replies->pop_back();
@@ -77,10 +78,12 @@ RedisClient::Result ResultOfTransaction(RedisClient::Results replies) {
       std::all_of(replies->begin(), replies->end(),
                   [](const RedisReply& reply) { return reply.is_error(); });
   if (all_failed) return multi;
-  return flare::Status(
-      REDIS_NO_TRANSACTION,
-      "the server refuses MULTI, and has run commands one by one: " +
-          multi.text());
+  return NamedRedisError(
+      server,
+      flare::Status(
+          REDIS_NO_TRANSACTION,
+          "the server refuses MULTI, and has run commands one by one: " +
+              multi.text()));
 }
 
 }  // namespace
@@ -163,16 +166,17 @@ RedisClient::Result RedisClient::Transact(
   static const RedisCommand exec{"EXEC"};
   all.insert(all.begin(), &multi);
   all.push_back(&exec);
-  if (cluster != nullptr) {
+  if (cluster == nullptr) {
     return rpc::ResultOfTransaction(
-        cluster->Transact(all, rpc::LimitOf(options, cluster->options())));
+        *connector, rpc::AllReplies(rpc::RunRedisRequest(
+                        *connector, nullptr, all,
+                        rpc::LimitOf(options, connector->options()))));
   }
-  auto result = rpc::ResultOfTransaction(rpc::AllReplies(rpc::RunRedisRequest(
-      *connector, nullptr, all, rpc::LimitOf(options, connector->options()))));
-  if (!result && result.error().code() == REDIS_NO_TRANSACTION) {
-    return rpc::NamedRedisError(*connector, result.error());
-  }
-  return result;
+  std::shared_ptr<rpc::RedisConnector> server;
+  auto replies = cluster->Transact(
+      all, rpc::LimitOf(options, cluster->options()), &server);
+  if (!replies) return replies.error();
+  return rpc::ResultOfTransaction(*server, std::move(replies));
 }
 
 Future<RedisClient::Result> RedisClient::AsyncExecute(
@@ -202,19 +206,29 @@ Expected<RedisSession, Status> RedisClient::DedicateFor(
 
 Expected<RedisSession, Status> RedisClient::DedicateTo(
     std::optional<std::string_view> key, const CallOptions& options) const {
-  auto connector = connector_;  // The client may go meanwhile.
+  const auto connector = connector_;  // The client may go meanwhile.
   const auto cluster = cluster_;
   if (connector == nullptr && cluster == nullptr) return rpc::NotOpen();
-  const auto limit = rpc::LimitOf(
-      options, cluster != nullptr ? cluster->options() : connector->options());
-  if (cluster != nullptr) {
-    auto server = cluster->ServerOf(key, limit);
-    if (!server) return server.error();
-    connector = *std::move(server);
+  if (cluster == nullptr) {
+    auto made =
+        connector->Dedicated(rpc::LimitOf(options, connector->options()));
+    if (made) return RedisSession(connector, *std::move(made));
+    return rpc::NamedRedisError(*connector, made.error());
   }
-  auto made = connector->Dedicated(limit);
-  if (made) return RedisSession(connector, *std::move(made));
-  return rpc::NamedRedisError(*connector, made.error());
+  const auto limit = rpc::LimitOf(options, cluster->options());
+  const auto servers = cluster->ServersFor(key, limit);
+  if (!servers) return servers.error();
+  Status failure;
+  for (const auto& server : *servers) {
+    const bool last = server == servers->back();
+    auto made = server->Dedicated(last ? limit : limit.Half());
+    if (made) return RedisSession(server, *std::move(made));
+    failure = rpc::NamedRedisError(*server, made.error());
+    const bool unreachable = failure.code() == REDIS_FAIL_TO_CONNECT ||
+                             failure.code() == REDIS_TIMEOUT_UNSENT;
+    if (!unreachable || limit.exceeded()) break;
+  }
+  return failure;
 }
 
 Expected<std::vector<RedisClient>, Status> RedisClient::Masters(

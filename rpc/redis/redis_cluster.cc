@@ -34,11 +34,14 @@ constexpr int kRedirectsWithoutDelay = 3;
 struct ClusterPart {
   RedisCommandList commands;
   int slot = kNoRedisSlot;
-  bool reads = false;
+  bool reads = false;  // A replica will do.
   // For the next attempt; null: the one that has the slot.
   RedisTopology::Server target = nullptr;
   bool asking = false;
   int redirects = 0;
+
+  // Another server may run it as well.
+  bool has_choice() const { return reads || slot == kNoRedisSlot; }
 
   // The last attempt's: `failure`, if it wasn't sent, or `replies`.
   flare::Status failure = {};
@@ -88,6 +91,8 @@ class ClusterRequest {
   void KeepOrder();
   flare::Status Aim(const Parts& parts);
   flare::Status Send(const Parts& parts);
+  // It wasn't sent, and another server, or another attempt, may help.
+  bool MaySendAgain(const ClusterGroup& group) const;
   // The part must be sent again. `*wait`: not at once.
   bool MustRepeat(ClusterPart* part, bool* wait);
   bool Follow(const RedisRedirect& redirect, ClusterPart* part, bool* wait);
@@ -104,7 +109,8 @@ class ClusterRequest {
 
 flare::Status ClusterRequest::Add(RedisCommandList commands) {
   ClusterPart part;
-  part.reads = commands.size() == 1 && OnlyReads(*commands.front());
+  part.reads = topology_->options().read_from_replicas &&
+               commands.size() == 1 && OnlyReads(*commands.front());
   for (const RedisCommand* command : commands) {
     const auto slot = RedisSlotOf(*command);
     if (!slot) return slot.error();
@@ -179,6 +185,11 @@ flare::Status ClusterRequest::Aim(const Parts& parts) {
   return {};
 }
 
+bool AllHaveChoice(const ClusterGroup& group) {
+  return std::all_of(group.parts.begin(), group.parts.end(),
+                     [](const auto* part) { return part->has_choice(); });
+}
+
 void SendClusterGroup(ClusterGroup* group, const WaitLimit& limit) {
   static const RedisCommand asking{"ASKING"};
   RedisCommandList commands;
@@ -188,7 +199,9 @@ void SendClusterGroup(ClusterGroup* group, const WaitLimit& limit) {
     commands.insert(commands.end(), part->commands.begin(),
                     part->commands.end());
   }
-  auto exchanged = RunRedisRequest(*group->server, nullptr, commands, limit);
+  auto exchanged =
+      RunRedisRequest(*group->server, nullptr, commands, limit,
+                      AllHaveChoice(*group) ? limit.Half() : limit);
   group->result = exchanged ? flare::Status() : exchanged.error();
   if (!exchanged) return;
   RedisExchange& exchange = **exchanged;
@@ -247,14 +260,9 @@ flare::Status ClusterRequest::Send(const Parts& parts) {
   }
   flare::Status worst;
   for (const ClusterGroup& group : groups) {
-    // A replica that refuses this client has a master.
-    const bool unsent = group.result.code() == REDIS_FAIL_TO_CONNECT ||
-                        (group.result.code() == REDIS_REFUSED &&
-                         topology_->options().read_from_replicas &&
-                         std::all_of(group.parts.begin(), group.parts.end(),
-                                     [](auto* part) { return part->reads; }));
+    const bool unsent = MaySendAgain(group);
     for (ClusterPart* part : group.parts) {
-      part->failure = unsent ? group.result : flare::Status();
+      part->failure = unsent ? AsUnsent(group.result) : flare::Status();
     }
     if (group.result.ok()) {
       some_have_run_ |= groups.size() > 1;
@@ -263,6 +271,20 @@ flare::Status ClusterRequest::Send(const Parts& parts) {
     }
   }
   return worst;
+}
+
+bool ClusterRequest::MaySendAgain(const ClusterGroup& group) const {
+  switch (group.result.code()) {
+    case REDIS_FAIL_TO_CONNECT:
+      return true;
+    case REDIS_TIMEOUT_UNSENT:  // Only half of the time is over.
+      return !limit_.exceeded();
+    case REDIS_REFUSED:  // A replica that refuses this client has a master.
+      return std::all_of(group.parts.begin(), group.parts.end(),
+                         [](const auto* part) { return part->reads; });
+    default:
+      return false;
+  }
 }
 
 bool ClusterRequest::MustRepeat(ClusterPart* part, bool* wait) {
@@ -324,13 +346,17 @@ flare::Status ClusterRequest::FailureOfAll(const flare::Status& why) const {
 // The replies of a request that may have one part only.
 using ClusterReplies = Expected<std::vector<RedisReply>, flare::Status>;
 
+// `*server`: the one that they are from.
 ClusterReplies RunOnePart(RedisTopology* topology, const WaitLimit& limit,
-                          RedisCommandList commands) {
+                          RedisCommandList commands,
+                          RedisTopology::Server* server) {
   ClusterRequest request(topology, limit);
   flare::Status status = request.Add(std::move(commands));
   if (status.ok()) status = request.Run();
   if (!status.ok()) return status;
-  return std::move(request.parts().front().replies);
+  ClusterPart& part = request.parts().front();
+  *server = std::move(part.target);
+  return std::move(part.replies);
 }
 
 }  // namespace
@@ -343,14 +369,16 @@ std::shared_ptr<RedisCluster> RedisCluster::Create(RedisUri uri,
 
 Expected<RedisReply, flare::Status> RedisCluster::Execute(
     const RedisCommand& command, const WaitLimit& limit) const {
-  auto replies = RunOnePart(topology_.get(), limit, {&command});
+  RedisTopology::Server server;
+  auto replies = RunOnePart(topology_.get(), limit, {&command}, &server);
   if (!replies) return replies.error();
   return std::move(replies->front());
 }
 
 Expected<std::vector<RedisReply>, flare::Status> RedisCluster::Transact(
-    const RedisCommandList& commands, const WaitLimit& limit) const {
-  return RunOnePart(topology_.get(), limit, commands);
+    const RedisCommandList& commands, const WaitLimit& limit,
+    RedisTopology::Server* server) const {
+  return RunOnePart(topology_.get(), limit, commands, server);
 }
 
 Expected<std::vector<RedisReply>, flare::Status> RedisCluster::ExecuteAll(
@@ -369,10 +397,13 @@ Expected<std::vector<RedisReply>, flare::Status> RedisCluster::ExecuteAll(
   return replies;
 }
 
-RedisTopology::Found RedisCluster::ServerOf(std::optional<std::string_view> key,
-                                            const WaitLimit& limit) const {
-  return topology_->Find(key ? RedisSlotOfKey(*key) : kNoRedisSlot,
-                         /*reads=*/false, limit);
+Expected<std::vector<RedisTopology::Server>, flare::Status>
+RedisCluster::ServersFor(std::optional<std::string_view> key,
+                         const WaitLimit& limit) const {
+  if (!key) return topology_->MastersInTurn(limit);
+  auto server = topology_->Find(RedisSlotOfKey(*key), /*reads=*/false, limit);
+  if (!server) return server.error();
+  return std::vector<RedisTopology::Server>{*std::move(server)};
 }
 
 }  // namespace flare::rpc

@@ -36,13 +36,16 @@ class RedisCluster final {
                                               const WaitLimit& limit) const;
   Expected<std::vector<RedisReply>, flare::Status> ExecuteAll(
       const RedisCommandList& commands, const WaitLimit& limit) const;
-  // `commands`: MULTI, those of the transaction, and EXEC. The replies to all.
+  // `commands`: MULTI, those of the transaction, and EXEC. The replies to all,
+  // by *server.
   Expected<std::vector<RedisReply>, flare::Status> Transact(
-      const RedisCommandList& commands, const WaitLimit& limit) const;
+      const RedisCommandList& commands, const WaitLimit& limit,
+      RedisTopology::Server* server) const;
 
-  // The master that has the key; nullopt: any master.
-  RedisTopology::Found ServerOf(std::optional<std::string_view> key,
-                                const WaitLimit& limit) const;
+  // The servers to make a session with, the first one that can be reached: the
+  // master that has the key; nullopt: any master.
+  Expected<std::vector<RedisTopology::Server>, flare::Status> ServersFor(
+      std::optional<std::string_view> key, const WaitLimit& limit) const;
   Expected<std::vector<RedisTopology::Server>, flare::Status> Masters(
       const WaitLimit& limit) const {
     return topology_->Masters(limit);

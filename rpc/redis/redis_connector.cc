@@ -133,23 +133,40 @@ void RedisConnector::NoteError(const RedisReply& error,
 // --- attempts ----------------------------------------------------------------
 
 RedisConnector::Made RedisConnector::Shared(const WaitLimit& limit) {
-  if (Connection current = Current(); current != nullptr) return current;
-  if (!IsClientSideOpen()) return RedisShutDown();
-  std::shared_ptr<Attempt> attempt;
-  bool mine = false;
+  for (;;) {
+    if (Connection current = Current(); current != nullptr) return current;
+    auto attempt = StartShared();
+    if (!attempt) return attempt.error();
+    if (*attempt != nullptr) return Await(*attempt, limit);
+  }
+}
+
+void RedisConnector::ConnectSoon() {
   {
     ScopedLock guard(mutex_);
-    // It may have ended just now.
-    if (Connection current = Current(); current != nullptr) return current;
-    if (attempt_ == nullptr) {
-      if (flare::Status status = MayConnect(); !status.ok()) return status;
-      attempt_ = std::make_shared<Attempt>(RedisConnection::Role::kShared);
-      mine = true;
-    }
-    attempt = attempt_;
+    if (attempt_ != nullptr || NowNs() < blocked_until_ns_) return;
   }
-  if (mine) Begin(attempt);
-  return Await(attempt, limit);
+  static_cast<void>(StartShared());
+}
+
+Expected<std::shared_ptr<RedisConnector::Attempt>, flare::Status>
+RedisConnector::StartShared() {
+  if (!IsClientSideOpen()) return RedisShutDown();
+  std::shared_ptr<Attempt> attempt;
+  Connection current;  // It may have been made just now.
+  {
+    ScopedLock guard(mutex_);
+    current = Current();
+    if (current != nullptr) return attempt;
+    if (attempt_ != nullptr) return attempt_;
+    if (flare::Status status = MayConnect(); !status.ok()) return status;
+    attempt = attempt_ =
+        std::make_shared<Attempt>(RedisConnection::Role::kShared);
+  }
+  // relaxed: see in_doubt().
+  tried_.store(true, std::memory_order_relaxed);
+  Begin(attempt);
+  return attempt;
 }
 
 RedisConnector::Made RedisConnector::Dedicated(const WaitLimit& limit) {
@@ -185,6 +202,8 @@ flare::Status RedisConnector::MayConnect() {
 
 void RedisConnector::NoteFailure(const flare::Status& why) {
   const std::int64_t now = NowNs();
+  // relaxed: see in_doubt().
+  tried_.store(true, std::memory_order_relaxed);
   last_failure_ = why;
   if (now < blocked_until_ns_) return;  // By another attempt of the same time.
   blocked_until_ns_ = SaturatingAdd(now, delay_ns_);

@@ -81,6 +81,15 @@ class RedisConnector final
 
   // There is a shared connection, which isn't closed.
   bool connected() { return Current() != nullptr; }
+  // There is none, though it was tried to make one: while that goes on, too, as
+  // a server without power doesn't even refuse.
+  bool in_doubt() {
+    // relaxed: a hint.
+    return tried_.load(std::memory_order_relaxed) && !connected();
+  }
+  // Begins to make the shared connection, unless that happens already, or comes
+  // too soon after a failure. Doesn't block.
+  void ConnectSoon();
   // The server has answered with this error, over this connection.
   void NoteError(const RedisReply& error, RedisConnection* connection);
 
@@ -110,6 +119,9 @@ class RedisConnector final
   void OnGone(RedisConnection* connection, const flare::Status& why) override;
 
   Connection Current();
+  // Returns the attempt under way, or a new one; null: there is no need for
+  // one. Fails if it comes too soon after a failure.
+  Expected<std::shared_ptr<Attempt>, flare::Status> StartShared();
   // Fails in the time between two attempts.
   flare::Status MayConnect() FLARE_REQUIRES(mutex_);
   void NoteFailure(const flare::Status& why) FLARE_REQUIRES(mutex_);
@@ -136,6 +148,7 @@ class RedisConnector final
   const RedisPlace place_;
   const std::string name_;
   std::atomic<CallCells*> cells_{nullptr};  // Null: it has never connected.
+  std::atomic<bool> tried_{false};          // To connect.
 
   Spinlock current_lock_;
   Connection current_ FLARE_GUARDED_BY(current_lock_);

@@ -13,20 +13,24 @@
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/redis/redis_cluster.h"
 #include "flare/rpc/redis_client.h"
-#include "flare/rpc/testing/client_fixture.h"
 #include "flare/rpc/testing/raw_server.h"
+#include "flare/rpc/testing/scripted_redis_fixture.h"
 #include "gtest/gtest.h"
 
 namespace flare::rpc {
 namespace {
 
 using namespace std::literals;
+using testing::ErrorOf;
+using testing::kPing;
 using testing::RawPeer;
 using testing::RawServer;
+using testing::Said;
 
 constexpr std::string_view kSlots = "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 constexpr std::string_view kGetFoo = "*2\r\n$3\r\nGET\r\n$3\r\nfoo\r\n";
 constexpr std::string_view kGetBar = "*2\r\n$3\r\nGET\r\n$3\r\nbar\r\n";
+constexpr std::string_view kReadOnly = "*1\r\n$8\r\nREADONLY\r\n";
 constexpr std::string_view kAsking = "*1\r\n$6\r\nASKING\r\n";
 constexpr int kSlotOfFoo = 12182;
 constexpr int kSlotOfBar = 5061;
@@ -54,35 +58,21 @@ std::string MapOf(const std::vector<Range>& ranges) {
   return text;
 }
 
-class RedisRedirectTest : public testing::ClientTest {
+class RedisRedirectTest : public testing::ScriptedRedisTest {
  protected:
   static RedisClientOptions Options() {
-    RedisClientOptions options;
-    options.timeout = 20s;
-    options.connect_timeout = 100s;
-    options.max_silence = 60s;
-    options.min_reconnect_delay = 0ns;
-    options.max_reconnect_delay = 0ns;
+    RedisClientOptions options = testing::PatientRedisOptions();
     options.min_refresh_interval = 1h;
     return options;
   }
 
   void Open(const RedisClientOptions& options, const std::string& seeds) {
-    const flare::Status opened =
-        client_.Open("redis-cluster://" + seeds, options);
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ScriptedRedisTest::Open("redis-cluster://" + seeds, options);
   }
 
-  Future<RedisClient::Result> Get(const char* key) {
-    return client_.AsyncExecute({"GET", key});
-  }
-  static std::string Said(Future<RedisClient::Result> future) {
-    const auto result = fiber::BlockingGet(std::move(future));
-    return result ? result->ToString() : result.error().ToString();
-  }
-  static flare::Status ErrorOf(Future<RedisClient::Result> future) {
-    const auto result = fiber::BlockingGet(std::move(future));
-    return result ? flare::Status() : result.error();
+  Future<RedisClient::Result> Get(const char* key) { return Do({"GET", key}); }
+  static std::string AddressOf(const RawServer& server) {
+    return server.endpoint().ToString();
   }
 
   static std::string To(const char* what, int slot, const RawServer& server) {
@@ -107,15 +97,19 @@ class RedisRedirectTest : public testing::ClientTest {
     return Connect({{0, 16383, {a_.endpoint()}}}, options);
   }
 
-  static void Answer(RawPeer* peer, std::string_view command,
-                     std::string_view reply) {
-    EXPECT_EQ(peer->ReadExactly(command.size()), command);
-    peer->Send(reply);
+  // One of the two gets the command, and answers. Returns that one.
+  static RawPeer* AnswerEither(RawPeer* one, RawPeer* other,
+                               std::string_view command,
+                               std::string_view reply) {
+    EXPECT_TRUE(fiber::testing::Eventually(
+        [&] { return one->HasInput() || other->HasInput(); }));
+    RawPeer* const asked = one->HasInput() ? one : other;
+    Answer(asked, command, reply);
+    return asked;
   }
 
   RawServer a_;
   RawServer b_;
-  RedisClient client_;
 };
 
 TEST_F(RedisRedirectTest, FollowsASlotThatHasMoved) {
@@ -137,16 +131,27 @@ TEST_F(RedisRedirectTest, FollowsASlotThatHasMoved) {
 
 TEST_F(RedisRedirectTest, CountsNoMasterWithoutSlots) {
   auto a = Connect({{kSlotOfFoo, kSlotOfFoo, {a_.endpoint()}},
-                    {kSlotOfFoo + 1, 16383, {b_.endpoint()}}},
+                    {0, kSlotOfFoo - 1, {b_.endpoint()}}},
                    Options());
   EXPECT_EQ(client_.Masters()->size(), 2);
-  RawServer c;
+  auto bar = Get("bar");
+  auto b = b_.Accept();
+  Answer(b.get(), kGetBar, "+b\r\n");
+  EXPECT_EQ(Said(std::move(bar)), "b");
+  RawServer c_server;
   auto foo = Get("foo");
-  Answer(a.get(), kGetFoo, To("MOVED", kSlotOfFoo, c));
-  auto peer = c.Accept();
-  Answer(peer.get(), kGetFoo, "+c\r\n");
+  Answer(a.get(), kGetFoo, To("MOVED", kSlotOfFoo, c_server));
+  auto c = c_server.Accept();
+  Answer(c.get(), kGetFoo, "+c\r\n");
   EXPECT_EQ(Said(std::move(foo)), "c");
   EXPECT_EQ(client_.Masters()->size(), 2);
+  // Commands for any master don't go to the first one any more.
+  for (int i = 0; i != 3; ++i) {
+    auto ping = Do({"PING"});
+    AnswerEither(b.get(), c.get(), kPing, "+PONG\r\n");
+    EXPECT_EQ(Said(std::move(ping)), "PONG");
+  }
+  EXPECT_FALSE(a->HasInput());
 }
 
 TEST_F(RedisRedirectTest, AsksAnotherServerForOneCommand) {
@@ -170,7 +175,7 @@ TEST_F(RedisRedirectTest, FollowsWithSeveralCommands) {
   const std::string get_foo(kGetFoo);
   Answer(a.get(), get_foo + std::string(kGetBar) + get_foo,
          To("ASK", kSlotOfFoo, b_) + "+bar\r\n" + To("ASK", kSlotOfFoo, b_));
-  Answer(a.get(), "*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
+  Answer(a.get(), kPing, "+PONG\r\n");
   auto b = b_.Accept();
   const std::string asked = std::string(kAsking) + get_foo;
   Answer(b.get(), asked + asked, "+OK\r\n+1\r\n+OK\r\n-ERR 2\r\n");
@@ -207,7 +212,10 @@ TEST_F(RedisRedirectTest, FollowsWithTransactions) {
   // One that was torn isn't repeated.
   result = transact();
   Answer(b.get(), kTransaction, "-NOPERM\r\n+b\r\n-ERR\r\n");
-  EXPECT_EQ(ErrorOf(std::move(result)).code(), REDIS_NO_TRANSACTION);
+  const flare::Status torn = ErrorOf(std::move(result));
+  EXPECT_EQ(torn.code(), REDIS_NO_TRANSACTION);
+  EXPECT_TRUE(torn.message().starts_with("redis://" + AddressOf(b_)))
+      << torn.message();
 }
 
 TEST_F(RedisRedirectTest, GivesUpGoingRound) {
@@ -344,8 +352,159 @@ TEST_F(RedisRedirectTest, AsksOtherSeeds) {
   EXPECT_EQ(ErrorOf(Get("foo")).code(), REDIS_FAIL_TO_CONNECT);
 }
 
+// All over one connection.
+TEST_F(RedisRedirectTest, AsksSeedsAgain) {
+  testing::DeadAddress dead;
+  auto options = Options();
+  options.min_refresh_interval = 0ns;
+  options.max_attempts = 1;
+  Open(options, AddressOf(a_));
+  auto foo = Get("foo");
+  auto seed = a_.Accept();
+  Answer(seed.get(), kSlots, MapOf({{0, 16383, {dead.endpoint()}}}));
+  EXPECT_EQ(ErrorOf(std::move(foo)).code(), REDIS_FAIL_TO_CONNECT);
+  EXPECT_TRUE(seed->AtEnd());  // The map lacks it.
+  // Commands fail, and each asks for a map.
+  const auto get_until = [&](const auto& condition) {
+    return fiber::testing::Eventually([&] {
+      EXPECT_EQ(ErrorOf(Get("foo")).code(), REDIS_FAIL_TO_CONNECT);
+      return condition();
+    });
+  };
+  ASSERT_TRUE(get_until([&] { return a_.HasVisitor(); }));
+  seed = a_.Accept();
+  for (int i = 0; i != 4; ++i) {  // Twice for each map.
+    ASSERT_TRUE(get_until([&] { return seed->HasInput(); }));
+    Answer(seed.get(), kSlots, "*0\r\n");
+  }
+  EXPECT_FALSE(a_.HasVisitor());
+}
+
+TEST_F(RedisRedirectTest, PassesOverMastersThatAreGone) {
+  testing::DeadAddress dead;
+  auto options = Options();
+  options.max_attempts = 2;
+  auto a = Connect(
+      {{0, 9999, {dead.endpoint()}}, {10000, 16383, {a_.endpoint()}}}, options);
+  for (int i = 0; i != 4; ++i) {
+    auto ping = Do({"PING"});
+    Answer(a.get(), kPing, "+PONG\r\n");
+    EXPECT_EQ(Said(std::move(ping)), "PONG");
+    const auto session = client_.Dedicate();
+    EXPECT_TRUE(session) << session.error().ToString();
+  }
+  EXPECT_FALSE(client_.DedicateFor("bar"));
+}
+
+// As one without power.
+TEST_F(RedisRedirectTest, PassesOverMastersThatAreSilent) {
+  testing::SilentAddress silent;
+  auto a =
+      Connect({{0, 9999, {silent.endpoint()}}, {10000, 16383, {a_.endpoint()}}},
+              Options());
+  // Each is the first to be tried for one of two sessions.
+  const auto dedicate_twice = [&](std::chrono::milliseconds timeout) {
+    return client_.Dedicate({.timeout = timeout}) &&
+           client_.Dedicate({.timeout = timeout});
+  };
+  auto timeout = 1ms;
+  while (!dedicate_twice(timeout) && timeout < 20s) timeout *= 2;
+  EXPECT_LT(timeout, 20s);
+  // From here on a connection is being made.
+  EXPECT_EQ(ErrorOf(Do({"GET", "bar"}, {.timeout = 1ms})).code(),
+            REDIS_TIMEOUT_UNSENT);
+  for (int i = 0; i != 4; ++i) {
+    auto ping = Do({"PING"});
+    Answer(a.get(), kPing, "+PONG\r\n");
+    EXPECT_EQ(Said(std::move(ping)), "PONG");
+  }
+}
+
+TEST_F(RedisRedirectTest, LeavesTimeForAnotherServer) {
+  testing::SilentAddress silent;
+  bool pinged = false;
+  for (auto timeout = 50ms; !pinged && timeout < 20s; timeout *= 2) {
+    auto a = Connect(
+        {{0, 9999, {silent.endpoint()}}, {10000, 16383, {a_.endpoint()}}},
+        Options());
+    pinged = true;
+    for (int i = 0; i != 2; ++i) {  // One begins with each.
+      auto ping = Do({"PING"}, {.timeout = timeout});
+      EXPECT_TRUE(fiber::testing::Eventually(
+          [&] { return a->HasInput() || ping.IsReady(); }));
+      if (a->HasInput()) Answer(a.get(), kPing, "+PONG\r\n");
+      pinged &= ErrorOf(std::move(ping)).ok();
+    }
+  }
+  EXPECT_TRUE(pinged);
+}
+
+TEST_F(RedisRedirectTest, PassesOverReplicasThatAreGone) {
+  testing::DeadAddress dead;
+  auto options = Options();
+  options.read_from_replicas = true;
+  options.max_attempts = 1;
+  Open(options, AddressOf(a_));
+  auto foo = Get("foo");
+  auto a = a_.Accept();
+  Answer(a.get(), kReadOnly, "+OK\r\n");
+  Answer(a.get(), kSlots,
+         MapOf({{0, 16383, {a_.endpoint(), b_.endpoint(), dead.endpoint()}}}));
+  std::unique_ptr<RawPeer> b;
+  for (int i = 0; i != 2; ++i) {  // In turn.
+    ASSERT_TRUE(fiber::testing::Eventually(
+        [&] { return b_.HasVisitor() || foo.IsReady(); }));
+    if (b_.HasVisitor()) {
+      b = b_.Accept();
+      Answer(b.get(), kReadOnly, "+OK\r\n");
+      Answer(b.get(), kGetFoo, "+b\r\n");
+      EXPECT_EQ(Said(std::exchange(foo, Get("foo"))), "b");
+    } else {
+      EXPECT_EQ(ErrorOf(std::exchange(foo, Get("foo"))).code(),
+                REDIS_FAIL_TO_CONNECT);
+    }
+  }
+  ASSERT_NE(b, nullptr);
+  const auto expect_b = [&] {
+    Answer(b.get(), kGetFoo, "+b\r\n");
+    EXPECT_EQ(Said(std::exchange(foo, Get("foo"))), "b");
+  };
+  for (int i = 0; i != 4; ++i) expect_b();
+  // It comes back.
+  RawServer c_server(&dead);
+  ASSERT_TRUE(fiber::testing::Eventually([&] {
+    expect_b();
+    return c_server.HasVisitor();
+  }));
+  auto c = c_server.Accept();
+  Answer(c.get(), kReadOnly, "+OK\r\n");
+  EXPECT_TRUE(fiber::testing::Eventually([&] {
+    RawPeer* const asked = AnswerEither(b.get(), c.get(), kGetFoo, "+v\r\n");
+    EXPECT_EQ(Said(std::exchange(foo, Get("foo"))), "v");
+    return asked == c.get();
+  }));
+}
+
+TEST_F(RedisRedirectTest, ReadsFromAMasterWhoseReplicasAreGone) {
+  testing::DeadAddress dead;
+  auto options = Options();
+  options.read_from_replicas = true;
+  options.max_attempts = 1;
+  Open(options, AddressOf(a_));
+  auto foo = Get("foo");
+  auto a = a_.Accept();
+  Answer(a.get(), kReadOnly, "+OK\r\n");
+  Answer(a.get(), kSlots,
+         MapOf({{0, 16383, {a_.endpoint(), dead.endpoint()}}}));
+  EXPECT_EQ(ErrorOf(std::move(foo)).code(), REDIS_FAIL_TO_CONNECT);
+  for (int i = 0; i != 2; ++i) {
+    foo = Get("foo");
+    Answer(a.get(), kGetFoo, "+a\r\n");
+    EXPECT_EQ(Said(std::move(foo)), "a");
+  }
+}
+
 TEST_F(RedisRedirectTest, ReadsFromReplicas) {
-  constexpr std::string_view kReadOnly = "*1\r\n$8\r\nREADONLY\r\n";
   constexpr std::string_view kSetFoo =
       "*3\r\n$3\r\nSET\r\n$3\r\nfoo\r\n$1\r\n1\r\n";
   auto options = Options();

@@ -15,11 +15,12 @@ namespace {
 // `*used`: the session, or the place for the shared connection.
 flare::Status Exchange(RedisConnector& connector, RedisConnection* session,
                        RedisExchange* exchange, const WaitLimit& limit,
+                       const WaitLimit& to_connect,
                        RefPtr<RedisConnection>* used) {
   RefPtr<RedisConnection>& connection = *used;
   for (;;) {
     if (session == nullptr) {
-      auto shared = connector.Shared(limit);
+      auto shared = connector.Shared(to_connect);
       if (!shared) return shared.error();
       connection = *std::move(shared);
     }
@@ -105,7 +106,8 @@ flare::Status NamedRedisError(const RedisConnector& connector,
 RedisExchanged RunRedisRequest(RedisConnector& connector,
                                RedisConnection* session,
                                const RedisCommandList& commands,
-                               const WaitLimit& limit) {
+                               const WaitLimit& limit,
+                               const WaitLimit& to_connect) {
   Buffer bytes;
   for (const RedisCommand* command : commands) {
     bytes.Append(command->Encode());
@@ -113,8 +115,8 @@ RedisExchanged RunRedisRequest(RedisConnector& connector,
   const auto exchange = RedisExchange::Make(std::move(bytes), commands.size());
   RefPtr<RedisConnection> connection(ref_ptr, session);
   const std::int64_t began_ns = NowNs();
-  const flare::Status status =
-      Exchange(connector, session, exchange.Get(), limit, &connection);
+  const flare::Status status = Exchange(connector, session, exchange.Get(),
+                                        limit, to_connect, &connection);
   const int outcome = !status.ok() ? status.code()
                       : NoteErrors(connector, *exchange, connection.Get())
                           ? RedisCounters::kErrorReply

@@ -42,12 +42,20 @@ flare::Status NamedRedisError(const RedisConnector& connector,
 using RedisExchanged = Expected<RefPtr<RedisExchange>, flare::Status>;
 
 // Sends commands, of which there is one at least, and waits for the replies.
-// Null `session`: over the shared connection. The commands have been checked.
-// Blocks; fails with a RedisErrorCode, and names the server.
+// Null `session`: over the shared connection, for which it waits no longer than
+// `to_connect`. The commands have been checked. Blocks; fails with a
+// RedisErrorCode, and names the server.
 RedisExchanged RunRedisRequest(RedisConnector& connector,
                                RedisConnection* session,
                                const RedisCommandList& commands,
-                               const WaitLimit& limit);
+                               const WaitLimit& limit,
+                               const WaitLimit& to_connect);
+inline RedisExchanged RunRedisRequest(RedisConnector& connector,
+                                      RedisConnection* session,
+                                      const RedisCommandList& commands,
+                                      const WaitLimit& limit) {
+  return RunRedisRequest(connector, session, commands, limit, limit);
+}
 
 // Sends a question whose answer the program's command needs before it can be
 // sent. Blocks, and fails as a command that wasn't sent.

@@ -93,8 +93,10 @@ RedisTopology::Server RedisTopology::Move(int slot,
       shards_.push_back({.master = server});
     }
     if (at < shards_.size()) {
-      shard_of_[static_cast<std::size_t>(slot)] =
-          static_cast<std::uint16_t>(at);
+      std::uint16_t& mine = shard_of_[static_cast<std::size_t>(slot)];
+      if (mine < shards_.size()) --shards_[mine].slots;
+      ++shards_[at].slots;
+      mine = static_cast<std::uint16_t>(at);
     }
   }
   RequestRefresh();
@@ -103,8 +105,7 @@ RedisTopology::Server RedisTopology::Move(int slot,
 
 RedisTopology::Found RedisTopology::Find(int slot, bool reads,
                                          const WaitLimit& limit) {
-  // relaxed: it is only a time.
-  if (NowNs() >= old_at_ns_.load(std::memory_order_relaxed)) RequestRefresh();
+  RefreshIfOld();
   for (;;) {
     if (Server server = Look(slot, reads); server != nullptr) return server;
     if (auto status = AwaitMap(limit); !status.ok()) return status;
@@ -112,35 +113,68 @@ RedisTopology::Found RedisTopology::Find(int slot, bool reads,
 }
 
 RedisTopology::Server RedisTopology::Look(int slot, bool reads) {
-  // relaxed: any number does.
-  const std::uint32_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t turn = NextTurn();
+  std::size_t choices = 0;
+  Server first = Choose(slot, reads, turn, 0, &choices);
+  if (choices < 2 || !first->in_doubt()) return first;
+  first->ConnectSoon();
+  for (std::size_t n = 1; n < choices; ++n) {
+    Server other = Choose(slot, reads, turn, n, &choices);
+    if (!other->in_doubt()) return other;
+  }
+  return first;
+}
+
+RedisTopology::Server RedisTopology::Choose(int slot, bool reads,
+                                            std::size_t turn, std::size_t n,
+                                            std::size_t* of) {
   ScopedLock guard(lock_);
+  *of = shards_.size();
   if (shards_.empty()) return nullptr;
   std::size_t at = RedisSlotMap::kNoShard;
   if (slot != kNoRedisSlot) at = shard_of_[static_cast<std::size_t>(slot)];
   if (at == RedisSlotMap::kNoShard) {
-    return shards_[turn % shards_.size()].master;
+    at = (turn + n) % shards_.size();
+    // There is one with slots.
+    while (shards_[at].slots == 0) at = (at + 1) % shards_.size();
+    return shards_[at].master;
   }
   const Shard& shard = shards_[at];
-  if (!reads || !options_.read_from_replicas || shard.replicas.empty()) {
-    return shard.master;
-  }
-  return shard.replicas[turn % shard.replicas.size()];
+  const std::size_t replicas = reads ? shard.replicas.size() : 0;
+  *of = replicas + 1;
+  if (n >= replicas) return shard.master;
+  return shard.replicas[(turn + n) % replicas];
 }
 
 Expected<std::vector<RedisTopology::Server>, flare::Status>
 RedisTopology::Masters(const WaitLimit& limit) {
-  if (auto any = Find(kNoRedisSlot, false, limit); !any) return any.error();
-  std::vector<Server> masters;
-  ScopedLock guard(lock_);
-  // Until the next map a former master is left, without slots.
-  std::vector<bool> has_slots(shards_.size());
-  for (const std::size_t at : shard_of_) {
-    if (at < has_slots.size()) has_slots[at] = true;
+  RefreshIfOld();
+  for (;;) {
+    {
+      ScopedLock guard(lock_);
+      std::vector<Server> masters;
+      for (const Shard& shard : shards_) {
+        if (shard.slots != 0) masters.push_back(shard.master);
+      }
+      if (!masters.empty()) return masters;
+    }
+    if (auto status = AwaitMap(limit); !status.ok()) return status;
   }
-  for (std::size_t at = 0; at != shards_.size(); ++at) {
-    if (has_slots[at]) masters.push_back(shards_[at].master);
-  }
+}
+
+Expected<std::vector<RedisTopology::Server>, flare::Status>
+RedisTopology::MastersInTurn(const WaitLimit& limit) {
+  auto masters = Masters(limit);
+  if (!masters) return masters;
+  const std::size_t turn = NextTurn() % masters->size();
+  std::rotate(masters->begin(),
+              masters->begin() + static_cast<std::ptrdiff_t>(turn),
+              masters->end());
+  const auto others = std::stable_partition(
+      masters->begin(), masters->end(),
+      [](const Server& server) { return !server->in_doubt(); });
+  std::for_each(others, masters->end(),
+                [](const Server& server) { server->ConnectSoon(); });
   return masters;
 }
 
@@ -153,6 +187,11 @@ flare::Status RedisTopology::AwaitMap(const WaitLimit& limit) {
                           {REDIS_TIMEOUT_UNSENT, REDIS_CANCELLED_UNSENT});
   }
   return refresh->result;
+}
+
+void RedisTopology::RefreshIfOld() {
+  // relaxed: it is only a time.
+  if (NowNs() >= old_at_ns_.load(std::memory_order_relaxed)) RequestRefresh();
 }
 
 void RedisTopology::RequestRefresh() {
@@ -197,40 +236,55 @@ void RedisTopology::Ask(Refresh* refresh) {
 }
 
 flare::Status RedisTopology::AskSomebody() {
-  const std::vector<Server> servers = ServersToAsk();
-  flare::Status failure(REDIS_FAIL_TO_CONNECT, "the cluster has no servers");
   const std::chrono::nanoseconds patience = options_.connect_timeout;
-  for (const auto limit : {patience / kImpatience, patience}) {
-    for (const Server& server : servers) {
-      const auto map = AskForMap(*server, WaitLimit::In(limit));
-      if (map) {
-        TakeMap(*map, servers);
-        return {};
-      }
-      failure = map.error();
+  std::vector<Server> servers = KnownServers();
+  const std::size_t known = servers.size();
+  if (AskOneOf(servers, patience / kImpatience).ok()) return {};
+  AddSeeds(&servers);
+  const auto seeds = std::span<const Server>(servers).subspan(known);
+  if (AskOneOf(seeds, patience / kImpatience).ok()) return {};
+  return AskOneOf(servers, patience);
+}
+
+flare::Status RedisTopology::AskOneOf(std::span<const Server> servers,
+                                      std::chrono::nanoseconds patience) {
+  flare::Status failure(REDIS_FAIL_TO_CONNECT, "the cluster has no servers");
+  for (const Server& server : servers) {
+    const auto map = AskForMap(*server, WaitLimit::In(patience));
+    if (map) {
+      TakeMap(*map);
+      return {};
     }
+    failure = map.error();
   }
   return failure;
 }
 
-std::vector<RedisTopology::Server> RedisTopology::ServersToAsk() {
+std::vector<RedisTopology::Server> RedisTopology::KnownServers() {
   std::vector<Server> servers;
-  std::vector<std::string> seeds = uri_.addresses;
   {
     ScopedLock guard(mutex_);
     for (const auto& [address, server] : servers_) servers.push_back(server);
-    std::erase_if(seeds, [this](const std::string& seed) FLARE_REQUIRES(
-                             mutex_) { return servers_.contains(seed); });
   }
   OrderServersToAsk(&servers);
-  for (const std::string& seed : seeds) servers.push_back(NewServer(seed));
   return servers;
 }
 
-void RedisTopology::TakeMap(const RedisSlotMap& map,
-                            const std::vector<Server>& asked) {
+void RedisTopology::AddSeeds(std::vector<Server>* servers) {
+  for (const std::string& seed : uri_.addresses) {
+    Server server = At(seed);
+    if (std::find(servers->begin(), servers->end(), server) == servers->end()) {
+      servers->push_back(std::move(server));
+    }
+  }
+}
+
+void RedisTopology::TakeMap(const RedisSlotMap& map) {
   Servers known;
-  for (const Server& server : asked) known[server->address()] = server;
+  {
+    ScopedLock guard(mutex_);
+    known = servers_;
+  }
   Servers servers;
   const auto server_at = [&](const std::string& address) {
     Server& server = servers[address];
@@ -251,6 +305,9 @@ void RedisTopology::TakeMap(const RedisSlotMap& map,
     shards.push_back(std::move(shard));
   }
   std::vector<std::uint16_t> shard_of = map.shard_of;
+  for (const std::size_t at : shard_of) {
+    if (at < shards.size()) ++shards[at].slots;
+  }
   // The old servers end behind the locks.
   {
     ScopedLock guard(mutex_);

@@ -14,10 +14,12 @@
 #define FLARE_RPC_REDIS_REDIS_TOPOLOGY_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,13 +47,20 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   static std::shared_ptr<RedisTopology> Create(RedisUri uri,
                                                RedisClientOptions options);
 
-  // The master of a slot, or, if the command only `reads` and options allow it,
-  // one of its replicas. Any master for kNoRedisSlot, and for slots that nobody
-  // has. Blocks while there is no map yet. Fails with a RedisErrorCode of
-  // commands that weren't sent.
+  // The master of a slot, or, if a replica will do as the command only `reads`,
+  // one of those, in turn. Any master with slots for kNoRedisSlot, and for
+  // slots that nobody has. Where there is a choice, servers in_doubt() are
+  // passed over, and connected to in the background, so that they come back;
+  // for a read the master takes the place of the last replica. Blocks while
+  // there is no map yet. Fails with a RedisErrorCode of commands that weren't
+  // sent.
   Found Find(int slot, bool reads, const WaitLimit& limit);
   // One for each set of slots. Blocks and fails as Find() does.
   Expected<std::vector<Server>, flare::Status> Masters(const WaitLimit& limit);
+  // Masters() in the order in which to try them: beginning with another one
+  // each time, those in_doubt() last.
+  Expected<std::vector<Server>, flare::Status> MastersInTurn(
+      const WaitLimit& limit);
 
   // The server at an address. Doesn't block.
   Server At(const std::string& address);
@@ -68,6 +77,7 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   struct Shard {
     Server master;
     std::vector<Server> replicas = {};
+    std::size_t slots = 0;  // Until the next map a former master is left.
   };
   using Servers = std::map<std::string, Server>;
 
@@ -82,14 +92,27 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   Server NewServer(const std::string& address);
   // Null: there is no map.
   Server Look(int slot, bool reads);
+  // A server that may run the command, the `n`th from its `turn` on, and how
+  // many there are.
+  Server Choose(int slot, bool reads, std::size_t turn, std::size_t n,
+                std::size_t* of);
+  std::uint32_t NextTurn() {
+    // relaxed: any number does.
+    return turn_.fetch_add(1, std::memory_order_relaxed);
+  }
   flare::Status AwaitMap(const WaitLimit& limit);
+  void RefreshIfOld();
   // Returns the question under way, a new one perhaps. Null: it would come too
   // soon after the last one.
   std::shared_ptr<Refresh> StartRefresh(bool soon);
   void Ask(Refresh* refresh);
   flare::Status AskSomebody();
-  std::vector<Server> ServersToAsk();
-  void TakeMap(const RedisSlotMap& map, const std::vector<Server>& asked);
+  flare::Status AskOneOf(std::span<const Server> servers,
+                         std::chrono::nanoseconds patience);
+  std::vector<Server> KnownServers();
+  // Adds seeds that aren't there.
+  void AddSeeds(std::vector<Server>* servers);
+  void TakeMap(const RedisSlotMap& map);
 
   const RedisUri uri_;
   const RedisClientOptions options_;
@@ -101,7 +124,9 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   std::vector<std::uint16_t> shard_of_ FLARE_GUARDED_BY(lock_);  // By slot.
 
   ThreadMutex mutex_;
-  Servers servers_ FLARE_GUARDED_BY(mutex_);  // At first the seeds.
+  // Those of the last map, and others that are needed until the next one: the
+  // seeds at first, or when nobody else answers, and targets of redirects.
+  Servers servers_ FLARE_GUARDED_BY(mutex_);
   std::shared_ptr<Refresh> refresh_ FLARE_GUARDED_BY(mutex_);
   std::int64_t next_refresh_ns_ FLARE_GUARDED_BY(mutex_) = 0;
 };
