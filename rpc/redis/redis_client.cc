@@ -78,12 +78,10 @@ RedisClient::Result ResultOfTransaction(const RedisConnector& server,
       std::all_of(replies->begin(), replies->end(),
                   [](const RedisReply& reply) { return reply.is_error(); });
   if (all_failed) return multi;
-  return NamedRedisError(
-      server,
-      flare::Status(
-          REDIS_NO_TRANSACTION,
-          "the server refuses MULTI, and has run commands one by one: " +
-              multi.text()));
+  return server.Named(flare::Status(
+      REDIS_NO_TRANSACTION,
+      "the server refuses MULTI, and has run commands one by one: " +
+          multi.text()));
 }
 
 }  // namespace
@@ -211,9 +209,9 @@ Expected<RedisSession, Status> RedisClient::DedicateTo(
   if (connector == nullptr && cluster == nullptr) return rpc::NotOpen();
   if (cluster == nullptr) {
     auto made =
-        connector->Dedicated(rpc::LimitOf(options, connector->options()));
+        connector->NewSession(rpc::LimitOf(options, connector->options()));
     if (made) return RedisSession(connector, *std::move(made));
-    return rpc::NamedRedisError(*connector, made.error());
+    return connector->Named(made.error());
   }
   const auto limit = rpc::LimitOf(options, cluster->options());
   const auto servers = cluster->ServersFor(key, limit);
@@ -221,9 +219,9 @@ Expected<RedisSession, Status> RedisClient::DedicateTo(
   Status failure;
   for (const auto& server : *servers) {
     const bool last = server == servers->back();
-    auto made = server->Dedicated(last ? limit : limit.Half());
+    auto made = server->NewSession(last ? limit : limit.Half());
     if (made) return RedisSession(server, *std::move(made));
-    failure = rpc::NamedRedisError(*server, made.error());
+    failure = server->Named(made.error());
     const bool unreachable = failure.code() == REDIS_FAIL_TO_CONNECT ||
                              failure.code() == REDIS_TIMEOUT_UNSENT;
     if (!unreachable || limit.exceeded()) break;
@@ -299,14 +297,14 @@ RedisSession::Results RedisSession::ExecuteAll(
 Status RedisSession::Subscribe(const RedisCommand& command) {
   Status status = rpc::CheckRedisCommand(command, rpc::RedisWay::kSubscription);
   if (status.ok()) status = connection_->Subscribe(command.Encode());
-  return status.ok() ? status : rpc::NamedRedisError(*connector_, status);
+  return status.ok() ? status : connector_->Named(status);
 }
 
 RedisSession::Result RedisSession::Receive(const CallOptions& options) {
   Result message = connection_->Receive(rpc::WaitLimit::In(
       options.timeout.value_or(std::chrono::nanoseconds::max())));
   if (message) return message;
-  return rpc::NamedRedisError(*connector_, message.error());
+  return connector_->Named(message.error());
 }
 
 }  // namespace flare

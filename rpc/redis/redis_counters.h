@@ -7,18 +7,19 @@
 #include <string>
 
 #include "flare/rpc/call_cells.h"
+#include "flare/rpc/client/server_cells.h"
+#include "flare/rpc/pipeline/pipeline_exchange.h"
 
 namespace flare::rpc {
 
 class RedisCounters {
  public:
   // Outcomes beside the RedisErrorCodes.
-  static constexpr int kOk = 0;
-  static constexpr int kErrorReply = -1;
+  static constexpr int kOk = PIPELINE_OK;
+  static constexpr int kErrorReply = PIPELINE_ERROR_REPLY;
 
-  // Those of requests to a server: ServerCells::Of(). Valid until the process
-  // ends.
-  static CallCells* Of(const std::string& server, bool connected);
+  // All. Valid until the process ends.
+  static ServerCells* Cells();
 
   // By server.
   static std::map<std::string, CallCells::Values> Read();

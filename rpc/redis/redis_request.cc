@@ -12,41 +12,28 @@
 namespace flare::rpc {
 namespace {
 
-// `*used`: the session, or the place for the shared connection.
-flare::Status Exchange(RedisConnector& connector, RedisConnection* session,
-                       RedisExchange* exchange, const WaitLimit& limit,
-                       const WaitLimit& to_connect,
-                       RefPtr<RedisConnection>* used) {
-  RefPtr<RedisConnection>& connection = *used;
-  for (;;) {
-    if (session == nullptr) {
-      auto shared = connector.Shared(to_connect);
-      if (!shared) return shared.error();
-      connection = *std::move(shared);
-    }
-    switch (connection->Submit(exchange)) {
-      case RedisConnection::Submitted::kClosed:
-        if (session == nullptr) continue;  // Over the next one.
-        return flare::Status(
-            REDIS_FAIL_TO_CONNECT,
-            "the session has ended: " + connection->failure().message());
-      case RedisConnection::Submitted::kOverloaded:
-        return flare::Status(
-            REDIS_OVERLOADED,
-            "too many commands wait for replies (max_outstanding, "
-            "max_outstanding_bytes)");
-      case RedisConnection::Submitted::kSubscribed:
-        return InvalidRedisCommand(
-            "the session has subscribed: it has only messages");
-      case RedisConnection::Submitted::kTaken:
-        return connection->Await(exchange, limit);
-    }
+flare::Status ExchangeInSession(RedisConnection* session,
+                                RedisExchange* exchange,
+                                const WaitLimit& limit) {
+  switch (session->Submit(exchange)) {
+    case RedisConnection::Submitted::kTaken:
+      break;
+    case RedisConnection::Submitted::kClosed:
+      return flare::Status(
+          REDIS_FAIL_TO_CONNECT,
+          "the session has ended: " + session->failure().message());
+    case RedisConnection::Submitted::kOverloaded:
+      return PipelineOverloaded();
+    case RedisConnection::Submitted::kRefused:
+      return InvalidRedisCommand(
+          "the session has subscribed: it has only messages");
   }
+  return session->Await(exchange, limit);
 }
 
 // Notes errors among the replies. False: there is none.
 bool NoteErrors(RedisConnector& connector, const RedisExchange& exchange,
-                RedisConnection* connection) {
+                PipelineConnection* connection) {
   bool any = false;
   const auto note = [&](const RedisReply& reply) {
     if (!reply.is_error()) return;
@@ -98,11 +85,6 @@ flare::Status CheckRedisCommands(const RedisCommandList& commands,
   return {};
 }
 
-flare::Status NamedRedisError(const RedisConnector& connector,
-                              const flare::Status& why) {
-  return flare::Status(why.code(), connector.name() + ": " + why.message());
-}
-
 RedisExchanged RunRedisRequest(RedisConnector& connector,
                                RedisConnection* session,
                                const RedisCommandList& commands,
@@ -113,17 +95,19 @@ RedisExchanged RunRedisRequest(RedisConnector& connector,
     bytes.Append(command->Encode());
   }
   const auto exchange = RedisExchange::Make(std::move(bytes), commands.size());
-  RefPtr<RedisConnection> connection(ref_ptr, session);
+  PipelineConnector::Connection connection(ref_ptr, session);
   const std::int64_t began_ns = NowNs();
-  const flare::Status status = Exchange(connector, session, exchange.Get(),
-                                        limit, to_connect, &connection);
+  const flare::Status status =
+      session != nullptr
+          ? ExchangeInSession(session, exchange.Get(), limit)
+          : connector.Run(exchange.Get(), limit, to_connect, &connection);
   const int outcome = !status.ok() ? status.code()
                       : NoteErrors(connector, *exchange, connection.Get())
                           ? RedisCounters::kErrorReply
                           : RedisCounters::kOk;
   connector.cells()->End(outcome, NowNs() - began_ns);
   if (status.ok()) return exchange;
-  return NamedRedisError(connector, status);
+  return connector.Named(status);
 }
 
 RedisExchanged AskRedis(RedisConnector& connector, const RedisCommand& question,

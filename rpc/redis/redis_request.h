@@ -35,10 +35,6 @@ flare::Status CheckRedisCommands(const RedisCommandList& commands,
                                  RedisWay way);
 flare::Status InvalidRedisCommand(std::string why);
 
-// With the server.
-flare::Status NamedRedisError(const RedisConnector& connector,
-                              const flare::Status& why);
-
 using RedisExchanged = Expected<RefPtr<RedisExchange>, flare::Status>;
 
 // Sends commands, of which there is one at least, and waits for the replies.

@@ -69,17 +69,15 @@ RedisSentinels::Address RedisSentinels::Ask(const std::string& sentinel,
   if (!exchanged) return exchanged.error();
   const RedisReply& reply = (*exchanged)->last;
   if (reply.is_error()) {
-    return NamedRedisError(*connector,
-                           flare::Status(REDIS_REFUSED, reply.text()));
+    return connector->Named(flare::Status(REDIS_REFUSED, reply.text()));
   }
   std::string master;
   if (reply.size() == 2) {
     master = RedisAddressOf(reply[0].text(), reply[1].text(), sentinel);
   }
   if (!master.empty()) return master;
-  return NamedRedisError(
-      *connector, flare::Status(REDIS_FAIL_TO_CONNECT,
-                                "it knows no master '" + uri_.master + "'"));
+  return connector->Named(flare::Status(
+      REDIS_FAIL_TO_CONNECT, "it knows no master '" + uri_.master + "'"));
 }
 
 }  // namespace flare::rpc

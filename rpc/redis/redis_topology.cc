@@ -40,7 +40,7 @@ Expected<RedisSlotMap, flare::Status> AskForMap(RedisConnector& server,
   const auto exchanged = AskRedis(server, slots, limit);
   if (!exchanged) return exchanged.error();
   auto map = ReadSlotMap((*exchanged)->last, server.address());
-  if (!map) return NamedRedisError(server, map.error());
+  if (!map) return server.Named(map.error());
   return map;
 }
 

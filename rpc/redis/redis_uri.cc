@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "flare/base/percent.h"
 #include "flare/base/string.h"
+#include "flare/rpc/pipeline/server_address.h"
 #include "flare/rpc/redis_client_options.h"
 
 namespace flare::rpc {
 namespace {
-
-constexpr std::size_t kMaxRedisHostBytes = 255;
 
 flare::Status BadRedisUri(std::string_view why) {
   return flare::Status(
@@ -46,28 +44,12 @@ std::string_view ReadDatabase(std::string_view text, RedisUri* out) {
 }
 
 std::string_view ReadRedisHost(std::string_view text, RedisUri* out) {
-  const std::size_t bracket = text.find(']');
-  const std::size_t colon = text.find(':', bracket == text.npos ? 0 : bracket);
-  const std::string_view host = text.substr(0, colon);
-  if (host.empty() || host == "[]") return "there is no host";
-  if (host.size() > kMaxRedisHostBytes)
-    return "the host is over 255 bytes long";
-  if (host.find(',') != host.npos) {
+  if (text.find(',') != text.npos) {
     return "there are several hosts, as redis-cluster:// has them";
   }
-  for (char c : host) {
-    if (c <= ' ' || c > '~' || c == '/' || c == '?' || c == '#' || c == '%') {
-      return "the host has other characters than names and addresses";
-    }
-  }
-  std::optional<std::uint16_t> port =
-      out->kind == RedisUri::Kind::kSentinel ? 26379 : 6379;
-  if (colon != text.npos) {
-    port = TryParse<std::uint16_t>(text.substr(colon + 1));
-  }
-  if (!port || *port == 0) return "the port is not in 1..65535";
-  out->addresses.push_back(ToLower(host) + ':' + std::to_string(*port));
-  return {};
+  return ReadServerAddress(
+      text, out->kind == RedisUri::Kind::kSentinel ? 26379 : 6379,
+      &out->addresses.emplace_back());
 }
 
 std::string_view ReadRedisHosts(std::string_view text, RedisUri* out) {

@@ -40,49 +40,31 @@ RespReader::Result RespReader::Read(Buffer* in, RedisReply* out) {
 std::size_t RespReader::Consume(std::string_view bytes) {
   std::size_t used = 0;
   while (failure_.empty() && !complete_ && used != bytes.size()) {
-    used += in_string_ ? ConsumeString(bytes.substr(used))
-                       : ConsumeLine(bytes.substr(used));
+    used += crlf_.in_block() ? ConsumeString(bytes.substr(used))
+                             : ConsumeLine(bytes.substr(used));
   }
   return used;
 }
 
 std::size_t RespReader::ConsumeString(std::string_view bytes) {
-  const std::size_t taken = std::min(left_, bytes.size());
-  const std::size_t of_string = left_ > 2 ? std::min(left_ - 2, taken) : 0;
-  value_.text_.append(bytes.substr(0, of_string));
-  for (std::size_t i = of_string; i != taken; ++i) {
-    if (bytes[i] != (left_ - i == 2 ? '\r' : '\n')) {
-      Fail("a string is longer than its length says");
-      return taken;
-    }
+  const std::size_t taken = crlf_.TakeBlock(bytes, &value_.text_);
+  if (!crlf_.failure().empty()) {
+    Fail(crlf_.failure());
+  } else if (!crlf_.in_block()) {
+    EndString();
   }
-  left_ -= taken;
-  if (left_ == 0) EndString();
   return taken;
 }
 
 std::size_t RespReader::ConsumeLine(std::string_view bytes) {
-  const std::size_t end = bytes.find('\n');
-  const std::size_t taken = end == bytes.npos ? bytes.size() : end + 1;
-  if (line_.size() + taken > kMaxLine) {
-    too_large_ = true;
-    Fail("a line of more than 64 KiB");
-    return taken;
+  std::string_view line;
+  const std::size_t taken = crlf_.TakeLine(bytes, &line);
+  if (!crlf_.failure().empty()) {
+    too_large_ = crlf_.too_long();
+    Fail(crlf_.failure());
+  } else if (!line.empty()) {
+    TakeLine(line);
   }
-  if (end == bytes.npos || !line_.empty()) line_.append(bytes.substr(0, taken));
-  if (end == bytes.npos) return taken;
-  std::string_view line = line_.empty() ? bytes.substr(0, taken) : line_;
-  if (line.size() < 3 || line[line.size() - 2] != '\r') {
-    FailOf("a line that doesn't end with CR LF", line);
-    return taken;
-  }
-  line.remove_suffix(2);
-  if (line.find('\r') != line.npos) {
-    FailOf("a line with a CR within", line);
-    return taken;
-  }
-  TakeLine(line);
-  line_.clear();
   return taken;
 }
 
@@ -143,16 +125,14 @@ void RespReader::BeginString(char type, std::string_view length) {
   if (type == '$' && size == -1) return TakeValue(RedisReply());
   if (!size || *size < 0) return FailOf("a bad length of a string", length);
   if (!Charge(static_cast<std::uint64_t>(*size))) return;
-  in_string_ = true;
   string_type_ = type;
-  left_ = static_cast<std::size_t>(*size) + 2;
+  crlf_.BeginBlock(static_cast<std::size_t>(*size));
   value_ = RedisReply(
       type == '!' ? RedisReply::Kind::kError : RedisReply::Kind::kString, {});
   value_.text_.reserve(static_cast<std::size_t>(*size));
 }
 
 void RespReader::EndString() {
-  in_string_ = false;
   if (string_type_ == '=') {  // "txt:", the format.
     if (value_.text_.size() < 4 || value_.text_[3] != ':') {
       return Fail("a text without its format");
@@ -220,7 +200,7 @@ void RespReader::Fail(std::string_view what) {
 }
 
 void RespReader::FailOf(std::string_view what, std::string_view line) {
-  Fail(std::string(what) + ": \"" + OneLine(line.substr(0, 64)) + '"');
+  Fail(FaultOfLine(what, line));
 }
 
 }  // namespace flare::rpc

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "flare/base/buffer.h"
+#include "flare/rpc/pipeline/crlf_reader.h"
 #include "flare/rpc/redis_reply.h"
 
 namespace flare::rpc {
@@ -35,14 +36,14 @@ class RespReader {
   enum class Result { kNeedMore, kReply, kFailed };
 
   // Lines are texts of errors and statuses, numbers and lengths.
-  static constexpr std::size_t kMaxLine = 64 << 10;
+  static constexpr std::size_t kMaxLine = CrLfReader::kMaxLine;
 
   explicit RespReader(const Limits& limits) : limits_(limits) {}
 
   Result Read(Buffer* in, RedisReply* out);
 
   // Bytes that the string under way lacks; 0: unknown. After kNeedMore.
-  std::size_t expected() const noexcept { return in_string_ ? left_ : 0; }
+  std::size_t expected() const noexcept { return crlf_.left(); }
   // Memory of the last reply, as max_size counts it.
   std::size_t reply_size() const noexcept { return reply_size_; }
   // Why Read() has failed, for people.
@@ -74,12 +75,10 @@ class RespReader {
   const Limits limits_;
   std::vector<Level> levels_;  // The innermost last.
   RedisReply value_;           // The string under way, or the whole reply.
-  std::string line_;           // The begin of a line.
-  std::size_t charged_ = 0;    // For the reply under way; up to max_size.
+  CrLfReader crlf_;
+  std::size_t charged_ = 0;  // For the reply under way; up to max_size.
   std::size_t reply_size_ = 0;
-  std::size_t left_ = 0;  // Bytes of the string, its line's end included.
   char string_type_ = 0;
-  bool in_string_ = false;
   bool complete_ = false;
   bool too_large_ = false;
   std::string failure_;

@@ -3,20 +3,16 @@
 #ifndef FLARE_RPC_TESTING_ETCD_FIXTURE_H_
 #define FLARE_RPC_TESTING_ETCD_FIXTURE_H_
 
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "flare/fiber/testing/eventually.h"
@@ -25,6 +21,7 @@
 #include "flare/rpc/rpc_client_controller.h"
 #include "flare/rpc/start/flags.h"
 #include "flare/rpc/testing/rpc_fixture.h"
+#include "flare/rpc/testing/server_process.h"
 #include "gtest/gtest.h"
 #include "rpc/services/etcd.flare.pb.h"
 
@@ -32,43 +29,29 @@ namespace flare::rpc::testing {
 
 inline constexpr char kEtcd[] = "/usr/bin/etcd";
 
-// A real etcd, at an address of the loopback network that nobody else uses, so
-// that its ports are free again when it is started again.
-class EtcdProcess {
+// A real etcd.
+class EtcdProcess : public ServerProcess {
  public:
-  EtcdProcess() {
-    std::random_device random;
-    host_ = "127." + std::to_string(1 + random() % 250) + "." +
-            std::to_string(random() % 256) + "." +
-            std::to_string(1 + random() % 250);
-    std::string name = ::testing::TempDir() + "/etcdXXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  ~EtcdProcess() {
-    Kill();
-    std::filesystem::remove_all(folder_);
-  }
-
-  std::string address() const { return host_ + ":2379"; }
+  std::string address() const { return host() + ":2379"; }
 
   // By a certificate of its own, which is its root, too.
   void StartWithTls() {
     const std::string command =
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
         "-days 2 -subj /CN=etcd -addext subjectAltName=IP:" +
-        host_ + " -keyout " + folder_ + "/key.pem -out " + certificate() +
+        host() + " -keyout " + folder() + "/key.pem -out " + certificate() +
         " 2>/dev/null";
     ASSERT_EQ(system(command.c_str()), 0) << command;
     Start(/*tls=*/true);
   }
-  std::string certificate() const { return folder_ + "/certificate.pem"; }
+  std::string certificate() const { return folder() + "/certificate.pem"; }
 
   void Start(bool tls = false) {
     const std::string client = (tls ? "https://" : "http://") + address();
-    const std::string peer = "http://" + host_ + ":2380";
+    const std::string peer = "http://" + host() + ":2380";
     std::vector<std::string> arguments = {kEtcd,
                                           "--data-dir",
-                                          folder_ + "/data",
+                                          folder() + "/data",
                                           "--listen-client-urls",
                                           client,
                                           "--advertise-client-urls",
@@ -85,42 +68,14 @@ class EtcdProcess {
                                           "--bcrypt-cost=4"};
     if (tls) {
       arguments.push_back("--cert-file=" + certificate());
-      arguments.push_back("--key-file=" + folder_ + "/key.pem");
-    }
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    const std::string log = folder_ + "/log";
-    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-      posix_spawn_file_actions_addopen(&actions, fd, log.c_str(),
-                                       O_WRONLY | O_CREAT | O_APPEND, 0600);
+      arguments.push_back("--key-file=" + folder() + "/key.pem");
     }
     setenv("ETCD_UNSUPPORTED_ARCH", "arm64", 0);  // 3.4 asks for it there.
-    ASSERT_EQ(
-        posix_spawn(&pid_, kEtcd, &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
+    Spawn(std::move(arguments));
   }
-
-  void Kill() {
-    if (pid_ == 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-  }
-
-  // In between it is as if it were cut off: nothing is answered.
-  void Pause() { kill(pid_, SIGSTOP); }
-  void Resume() { kill(pid_, SIGCONT); }
 
   // While it doesn't run.
-  void LoseData() { std::filesystem::remove_all(folder_ + "/data"); }
-
- private:
-  std::string host_;
-  std::string folder_;
-  pid_t pid_ = 0;
+  void LoseData() { std::filesystem::remove_all(folder() + "/data"); }
 };
 
 // Skipped where there is no etcd.
