@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/md5.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 
@@ -29,6 +30,18 @@ std::string Sha1Of(std::string_view bytes) {
                  EVP_sha1(), nullptr) != 1) {
     throw std::bad_alloc();  // It fails for no other reason.
   }
+  return digest;
+}
+
+std::array<unsigned char, 16> Md5Of(std::string_view bytes) {
+  std::array<unsigned char, 16> digest;
+  static_assert(sizeof(digest) == MD5_DIGEST_LENGTH);
+  // Works where EVP_md5() isn't allowed, and takes no lock.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  MD5(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+      digest.data());
+#pragma GCC diagnostic pop
   return digest;
 }
 

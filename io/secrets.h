@@ -33,6 +33,10 @@ std::string EncodeBase64(std::string_view bytes);
 // it protects nothing.
 std::string Sha1Of(std::string_view bytes);
 
+// Returns the MD5 digest of `bytes`. To spread keys as others do: it protects
+// nothing.
+std::array<unsigned char, 16> Md5Of(std::string_view bytes);
+
 // Fills in `size` bytes that nobody can guess.
 void FillRandom(unsigned char* bytes, std::size_t size);
 

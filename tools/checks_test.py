@@ -751,7 +751,7 @@ class SetupTest(unittest.TestCase):
     def test_services_do_not_start_with_the_machine(self):
         result = self.set_up('', 'exit 0')
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn('redis-server disable\netcd disable\n', result.stderr)
+        self.assertIn('redis-server disable\nmemcached disable\netcd disable\n', result.stderr)
 
 
 class SiteHeadersTest(unittest.TestCase):

@@ -23,6 +23,7 @@
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/http_handler.h"
 #include "flare/rpc/interceptor.h"
+#include "flare/rpc/memcached_client.h"
 #include "flare/rpc/rate_limiter.h"
 #include "flare/rpc/redis_client.h"
 #include "flare/rpc/rpc_channel.h"
@@ -342,6 +343,42 @@ std::int64_t CountKeys(const flare::RedisClient& client) {
     if (auto reply = master.Execute({"DBSIZE"})) keys += reply->integer();
   }
   return keys;
+}
+
+// docs/memcached.md
+
+std::string MakePage(const std::string& user) { return "Hello " + user; }
+
+std::string PageOf(const flare::MemcachedClient& cache,
+                   const std::string& user) {
+  const std::string key = "page:" + user;
+  auto cached = cache.Get(key, {.timeout = 50ms});
+  if (cached && cached->ok()) return cached->value;
+  // Not found, or the cache can't be asked: the page is made without it.
+  std::string page = MakePage(user);
+  static_cast<void>(cache.Set(key, page, {.ttl = 5min}));
+  return page;
+}
+
+flare::Status AddMember(const flare::MemcachedClient& cache,
+                        const std::string& name) {
+  for (;;) {
+    auto list = cache.Get("members");
+    if (!list) return list.error();
+    auto stored = list->ok() ? cache.Set("members", list->value + ',' + name,
+                                         {.cas = list->cas})
+                             : cache.Add("members", name);
+    if (!stored) return stored.error();
+    if (stored->ok()) return {};
+  }  // Somebody else was faster.
+}
+
+flare::MemcachedClient OpenCache() {
+  flare::MemcachedClient cache;
+  flare::Status opened =
+      cache.Open("10.0.0.1,10.0.0.2,cache.example.com:11212", {.timeout = 1s});
+  if (!opened.ok()) LOG(FATAL) << opened.ToString();  // A malformed list.
+  return cache;
 }
 
 // docs/websocket.md

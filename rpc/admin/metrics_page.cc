@@ -28,11 +28,15 @@
 #include "flare/io/tls_counters.h"
 #include "flare/rpc/admin/metrics_text.h"
 #include "flare/rpc/admission/admission_counters.h"
+#include "flare/rpc/call_cells.h"
 #include "flare/rpc/client/call_counters.h"
 #include "flare/rpc/client/channel_list.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/http_client/http_client_counters.h"
+#include "flare/rpc/memcached/memcached_connector.h"
+#include "flare/rpc/memcached_client.h"
 #include "flare/rpc/metrics.h"
+#include "flare/rpc/pipeline/pipeline_exchange.h"
 #include "flare/rpc/policy/retry_budget.h"
 #include "flare/rpc/redis/redis_counters.h"
 #include "flare/rpc/redis_client.h"
@@ -328,24 +332,27 @@ void WriteClientHttp(std::ostream& out) {
   WriteMetric(latency, out);
 }
 
-// Metrics of RedisClients.
-void WriteClientRedis(std::ostream& out) {
-  Snapshot requests{.name = "flare_client_redis_requests_total",
-                    .help =
-                        "Requests of RedisClients, by outcome: \"OK\", "
-                        "\"error\" for an error of the server's, or the error "
-                        "of those without a reply.",
+// Metrics of RedisClients, or of another kind of pipelined clients.
+void WritePipelinedClients(
+    const std::string& kind, const std::string& clients,
+    const std::map<std::string, CallCells::Values>& servers,
+    const char* (*name_of_error)(int), std::ostream& out) {
+  Snapshot requests{.name = "flare_client_" + kind + "_requests_total",
+                    .help = "Requests of " + clients +
+                            ", by outcome: \"OK\", \"error\" for an error of "
+                            "the server's, or the error of those without a "
+                            "reply.",
                     .label_names = {"server", "outcome"}};
-  Snapshot latency{.name = "flare_client_redis_latency_seconds",
+  Snapshot latency{.name = "flare_client_" + kind + "_latency_seconds",
                    .help = "From the beginning of such a request to its end.",
                    .type = MetricType::kHistogram,
                    .label_names = {"server"}};
-  const auto name_of = [](int outcome) -> std::string {
-    if (outcome == RedisCounters::kOk) return "OK";
-    if (outcome == RedisCounters::kErrorReply) return "error";
-    return RedisClient::ErrorCodeToString(outcome);
+  const auto name_of = [&](int outcome) -> std::string {
+    if (outcome == PIPELINE_OK) return "OK";
+    if (outcome == PIPELINE_ERROR_REPLY) return "error";
+    return name_of_error(outcome);
   };
-  for (auto& [server, values] : RedisCounters::Read()) {
+  for (const auto& [server, values] : servers) {
     for (const auto& [outcome, count] : values.counts) {
       requests.series.push_back(
           Series{.label_values = {server, name_of(outcome)},
@@ -687,7 +694,11 @@ void WriteMetricsPage(const ServerStatistics& server,
   WriteClientCalls(out);
   WriteClientHttp(out);
   WriteServerRedis(out);
-  WriteClientRedis(out);
+  WritePipelinedClients("redis", "RedisClients", RedisCounters::Read(),
+                        RedisClient::ErrorCodeToString, out);
+  WritePipelinedClients("memcached", "MemcachedClients",
+                        MemcachedConnector::ReadCounters(),
+                        MemcachedClient::ErrorCodeToString, out);
   WriteWebSocketMetrics(out);
   WriteRetryMetrics(out);
   WriteSchedulerMetrics(out);
