@@ -1,9 +1,10 @@
 // Each allocation of a call in turn fails: the call fails, too, or needs it for
-// a text only. None throws, and sockets that are there go on.
+// a text only. None throws, and sockets and files that are there go on.
 #include "flare/base/sanitizer.h"
 
 #if !defined(FLARE_ASAN) && !defined(FLARE_TSAN)
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,8 +17,10 @@
 #include <string>
 #include <utility>
 
+#include "flare/base/buffer.h"
 #include "flare/base/endpoint.h"
 #include "flare/io/fd.h"
+#include "flare/io/file.h"
 #include "flare/io/tcp_listener.h"
 #include "flare/io/tcp_socket.h"
 #include "flare/io/testing/loopback.h"
@@ -162,6 +165,33 @@ TEST_P(SocketNoMemoryTest, ErrorsLoseTheirTextsOnly) {
   UniqueFd(fds[1]).Reset();
   const auto read = [&] { return ours->ReadExactly(bytes).code(); };
   EXPECT_EQ(FailEachAllocation(ENODATA, read), ENODATA);
+}
+
+TEST_P(SocketNoMemoryTest, FilesAreNotOpenedReadOrReplaced) {
+  const std::string path = Path();
+  Buffer bytes = CreateBufferSlow("by");
+  bytes.Append(MakeReferencingBuffer("tes", 3));
+  EXPECT_EQ(
+      FailEachAllocation(
+          ENOMEM, [&] { return WriteFileAtomically(path, bytes).code(); }),
+      0);
+  EXPECT_EQ(
+      FailEachAllocation(ENOMEM, [&] { return CodeOf(File::Open(path)); }), 0);
+  EXPECT_EQ(FailEachAllocation(ENOMEM, [&] { return CodeOf(ReadFile(path)); }),
+            0);
+  auto file = File::Open(path, O_RDWR);
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(
+      FailEachAllocation(ENOMEM, [&] { return CodeOf(file->ReadAt(0, 100)); }),
+      0);
+  EXPECT_EQ(FailEachAllocation(ENOMEM,
+                               [&] { return file->WriteAt(0, bytes).code(); }),
+            0);
+  EXPECT_EQ(*ReadFile(path), "bytes");
+  EXPECT_EQ(FailEachAllocation(
+                EINVAL, [&] { return file->WriteAt(~0ULL, "x").code(); }),
+            EINVAL);
+  ::unlink(path.c_str());
 }
 
 }  // namespace

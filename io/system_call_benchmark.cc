@@ -1,10 +1,13 @@
 // The cost of a connection's system calls, by the ways to make them: one piece
 // by recv and send or by readv and sendmsg, and a look for events by epoll_wait
-// or by epoll_pwait2 (docs/decisions/0033-calls-for-one-piece.md).
+// or by epoll_pwait2 (docs/decisions/0033-calls-for-one-piece.md). And of reads
+// of a file (docs/files.md).
 //
 // A round is 64 bytes there and back between two sockets of loopback TCP, by
-// one thread: two sends and two receives, and no waiting.
+// one thread: two sends and two receives, and no waiting. A read of a file is
+// 4 KiB that are in memory, in /var/tmp.
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -15,9 +18,15 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdlib>
+#include <string>
 
 #include "benchmark/benchmark.h"
+#include "flare/fiber/blocking_region.h"
+#include "flare/fiber/fiber.h"
+#include "flare/fiber/runtime.h"
 #include "flare/io/fd.h"
+#include "flare/io/file.h"
 #include "flare/io/socket_options.h"
 #include "glog/logging.h"
 
@@ -119,6 +128,45 @@ void Looks(benchmark::State& state, Look look) {
 
 BENCHMARK_CAPTURE(Looks, epoll_pwait2, EpollPwait2);
 BENCHMARK_CAPTURE(Looks, epoll_wait, EpollWait);
+
+using Page = std::array<char, 4096>;
+
+// Read by `read(file, page)` on the only worker.
+template <class Read>
+void FileReads(benchmark::State& state, Read read) {
+  std::string path = "/var/tmp/system_call_benchmark_XXXXXX";
+  UniqueFd(::mkostemp(path.data(), O_CLOEXEC)).Reset();
+  fiber::RuntimeOptions options;
+  options.concurrency = 1;
+  PCHECK(fiber::StartRuntime(options).ok());
+  Fiber([&] {
+    auto file = File::Open(path, O_RDWR);
+    Page page{};
+    PCHECK(file && file->WriteAt(0, {page.data(), page.size()}).ok());
+    for (auto _ : state) {
+      PCHECK(read(*file, page) == page.size());
+    }
+  }).join();
+  fiber::TerminateRuntime();
+  ::unlink(path.c_str());
+}
+
+std::size_t Pread(const File& file, Page& page) {
+  return static_cast<std::size_t>(
+      ::pread(file.fd(), page.data(), page.size(), 0));
+}
+
+std::size_t ReadAt(const File& file, Page& page) {
+  return file.ReadAt(0, page).value_or(0);
+}
+
+std::size_t ReadInPool(const File& file, Page& page) {
+  return fiber::RunBlocking([&] { return Pread(file, page); });
+}
+
+BENCHMARK_CAPTURE(FileReads, pread, Pread)->UseRealTime();
+BENCHMARK_CAPTURE(FileReads, File, ReadAt)->UseRealTime();
+BENCHMARK_CAPTURE(FileReads, RunBlocking, ReadInPool)->UseRealTime();
 
 }  // namespace
 }  // namespace flare::io

@@ -65,6 +65,18 @@ class ShortTest(unittest.TestCase):
     def test_fibers(self):
         self.check('fibers', 'sum of squares: 338350\n')
 
+    def test_files(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        program = os.path.join(HERE, 'files')
+        for run in 1, 2:
+            said = subprocess.run([program, folder.name], check=True,
+                                  stdout=subprocess.PIPE, timeout=PATIENCE_S)
+            # Two fibers add them, in any order.
+            self.assertEqual(sorted(said.stdout.decode().splitlines()),
+                             ['apples 250'] * run + ['pears 250'] * run +
+                             ['run %d' % run])
+
     def test_blocking_library(self):
         self.check('blocking', '20 visits\nno such table: nowhere\n')
 

@@ -14,7 +14,7 @@
 #include "flare/base/read_file.h"
 #include "flare/base/status.h"
 #include "flare/base/string.h"
-#include "flare/fiber/blocking_region.h"
+#include "flare/io/file.h"
 #include "flare/rpc/naming/list_resolution.h"
 #include "flare/rpc/naming/refresh_gate.h"
 #include "flare/rpc/rpc_status.h"
@@ -83,10 +83,9 @@ class FileResolution final : public ListResolution {
       : ListResolution({}, interval), path_(std::move(path)) {
     names_due_ns_ = NowNs() + IntervalNs();
     RefreshAfter(std::min(kReadEveryNs, IntervalNs()));
-    Take(fiber::RunBlocking([this] { return ReadFile(path_, kMaxBytes); }),
-         [](const std::string& name) {
-           return std::optional<LookupResult>(LookUpHost(name));
-         });
+    Take(io::ReadFile(path_, kMaxBytes), [](const std::string& name) {
+      return std::optional<LookupResult>(LookUpHost(name));
+    });
   }
 
   bool IsStatic() const override { return false; }
