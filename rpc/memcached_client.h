@@ -11,8 +11,8 @@
 // Each key belongs to one of the servers. All commands for a server share one
 // connection. They are sent together when they come at the same moment, and
 // none waits for the replies to others. So make one client and use it for all.
-// Keys of a server that can't be reached fail at once, except for an attempt to
-// connect now and then: no other server takes its place.
+// Keys of a server that couldn't be reached fail at once, and connections to it
+// are tried in the background: no other server takes its place.
 //
 // Servers need memcached 1.6: its meta commands are used. No command that may
 // have run is repeated. MayHaveRun() tells of an error. docs/memcached.md has

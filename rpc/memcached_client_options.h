@@ -53,8 +53,9 @@ struct MemcachedClientOptions {
   // Establishing a connection to one address may take so long.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(1);
   // After an attempt to connect that failed, or a connection that broke within
-  // max_reconnect_delay, commands for that server fail at once for so long: at
-  // first, and at most. It doubles with each of them.
+  // max_reconnect_delay, commands for that server fail at once until it is
+  // connected again. The next attempt begins with the first command after so
+  // long: at first, and at most. It doubles with each of them.
   std::chrono::nanoseconds min_reconnect_delay = std::chrono::milliseconds(50);
   std::chrono::nanoseconds max_reconnect_delay = std::chrono::seconds(1);
   // When a command's time is over, or max_outstanding is reached, and the

@@ -49,6 +49,7 @@ MemcachedConnector::MemcachedConnector(const std::string& address,
                          .connect_timeout = options.connect_timeout,
                          .min_reconnect_delay = options.min_reconnect_delay,
                          .max_reconnect_delay = options.max_reconnect_delay,
+                         .fails_while_retrying = true,
                          .cells = CellsOfMemcachedClients()}),
       options_(options) {}
 

@@ -89,7 +89,9 @@ PipelineConnector::Made PipelineConnector::Shared(const WaitLimit& limit) {
     if (Connection current = Current(); current != nullptr) return current;
     auto attempt = StartShared();
     if (!attempt) return attempt.error();
-    if (*attempt != nullptr) return Await(*attempt, limit);
+    if (*attempt == nullptr) continue;
+    if (flare::Status status = MayWait(); !status.ok()) return status;
+    return Await(*attempt, limit);
   }
 }
 
@@ -143,11 +145,21 @@ PipelineConnector::Connection PipelineConnector::Current() {
 
 flare::Status PipelineConnector::MayConnect() {
   if (NowNs() >= blocked_until_ns_) return {};
+  return AfterFailure("no attempt so soon after this failure: ");
+}
+
+flare::Status PipelineConnector::MayWait() {
+  ScopedLock guard(mutex_);
+  if (!settings_.fails_while_retrying || !failing_) return {};
+  return AfterFailure("connecting again after this failure: ");
+}
+
+flare::Status PipelineConnector::AfterFailure(std::string_view what) {
   const bool keeps_code = last_failure_.code() == PIPELINE_REFUSED ||
                           last_failure_.code() == PIPELINE_SHUTDOWN;
   return flare::Status(
       keeps_code ? last_failure_.code() : int{PIPELINE_FAIL_TO_CONNECT},
-      "no attempt so soon after this failure: " + last_failure_.message());
+      std::string(what) + last_failure_.message());
 }
 
 void PipelineConnector::NoteFailure(const flare::Status& why) {
@@ -155,6 +167,7 @@ void PipelineConnector::NoteFailure(const flare::Status& why) {
   // relaxed: see in_doubt().
   tried_.store(true, std::memory_order_relaxed);
   last_failure_ = why;
+  failing_ = true;
   if (now < blocked_until_ns_) return;  // By another attempt of the same time.
   blocked_until_ns_ = SaturatingAdd(now, delay_ns_);
   delay_ns_ = std::min(SaturatingAdd(delay_ns_, delay_ns_),
@@ -198,6 +211,7 @@ void PipelineConnector::TakeOver(const Connection& connection) {
     // From here on OnGone() finds it.
     if (!connection->closed()) {
       current_ = connection;
+      failing_ = false;
       return;
     }
   }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
@@ -58,6 +59,9 @@ class PipelineConnector
     std::chrono::nanoseconds connect_timeout;
     std::chrono::nanoseconds min_reconnect_delay;
     std::chrono::nanoseconds max_reconnect_delay;
+    // After an attempt that failed, requests don't wait for the next one: they
+    // fail until one has gone well.
+    bool fails_while_retrying;
     // Where requests count. For good.
     ServerCells* cells;
   };
@@ -153,6 +157,10 @@ class PipelineConnector
   // Fails in the time between two attempts.
   flare::Status MayConnect() FLARE_REQUIRES(mutex_);
   void NoteFailure(const flare::Status& why) FLARE_REQUIRES(mutex_);
+  // The failure of a request, because of that of an attempt.
+  flare::Status AfterFailure(std::string_view what) FLARE_REQUIRES(mutex_);
+  // OK: a request may wait for the attempt under way.
+  flare::Status MayWait();
   void Begin(const std::shared_ptr<Attempt>& attempt);
   void End(Attempt* attempt);
   void NoteCells();
@@ -179,6 +187,7 @@ class PipelineConnector
       FLARE_GUARDED_BY(mutex_);  // The shared one.
   Connections open_ FLARE_GUARDED_BY(mutex_);
   flare::Status last_failure_ FLARE_GUARDED_BY(mutex_);
+  bool failing_ FLARE_GUARDED_BY(mutex_) = false;  // Since it was connected.
   std::int64_t blocked_until_ns_ FLARE_GUARDED_BY(mutex_) = 0;
   std::int64_t delay_ns_ FLARE_GUARDED_BY(mutex_);  // After the next failure.
   std::int64_t connected_ns_ FLARE_GUARDED_BY(mutex_) = 0;

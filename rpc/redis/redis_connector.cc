@@ -37,6 +37,7 @@ PipelineConnector::Settings SettingsOf(const RedisUri& uri,
           .connect_timeout = options.connect_timeout,
           .min_reconnect_delay = options.min_reconnect_delay,
           .max_reconnect_delay = options.max_reconnect_delay,
+          .fails_while_retrying = false,
           .cells = RedisCounters::Cells()};
 }
 
