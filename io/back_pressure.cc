@@ -18,6 +18,7 @@
 
 #include <utility>
 
+#include "flare/base/clock.h"
 #include "flare/fiber/event.h"
 
 namespace flare::io {
@@ -71,7 +72,8 @@ bool BackPressure::AskForRoom() noexcept {
   return false;
 }
 
-RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
+RoomResult BackPressure::Wait(std::int64_t deadline_ns,
+                              const std::stop_token& stop) {
   Waiter self;
   {
     ScopedLock guard(lock_);
@@ -85,7 +87,7 @@ RoomResult BackPressure::Wait(std::int64_t deadline_ns) {
       return RoomResult::kRoom;
     }
   }
-  self.event.WaitUntil(deadline_ns);
+  self.event.WaitUntil(stop, ToTimePoint(deadline_ns));
   ScopedLock guard(lock_);                  // [BK2]
   if (closed_) return RoomResult::kClosed;  // [BK3]
   if (!self.linked) return RoomResult::kRoom;

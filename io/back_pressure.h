@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <stop_token>
 
 #include "flare/base/spinlock.h"
 #include "flare/base/thread_annotations.h"
@@ -59,8 +60,10 @@ class BackPressure {
   bool HasRoom() const noexcept { return IsRoom(queued()); }
 
   // Waits for HasRoom(), Close(), or the deadline in NowNs() time
-  // (kNoDeadline: none). Any number of waiters. Blocks the fiber or thread.
-  [[nodiscard]] RoomResult Wait(std::int64_t deadline_ns);
+  // (kNoDeadline: none), as which a request of `stop` counts. Any number of
+  // waiters. Blocks the fiber or thread.
+  [[nodiscard]] RoomResult Wait(std::int64_t deadline_ns,
+                                const std::stop_token& stop = {});
 
   // HasRoom() is for `bytes` at most from here on, if that was for more. Any
   // thread.

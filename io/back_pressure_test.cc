@@ -53,6 +53,9 @@ TEST(BackPressure, TimesOut) {
   ASSERT_TRUE(b.Admit(51));
   EXPECT_EQ(b.Wait(1), RoomResult::kTimedOut);
   EXPECT_EQ(b.Wait(NowNs() + 1'000'000), RoomResult::kTimedOut);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(b.Wait(kNoDeadline, stop.get_token()), RoomResult::kTimedOut);
   // Nothing is left behind for Release to stumble over.
   EXPECT_FALSE(b.Release(51));
   EXPECT_EQ(b.queued(), 0U);

@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -176,11 +177,11 @@ class StreamConnection final : public StreamSocket,
   void LowerOutputRoom(std::size_t bytes) noexcept { output_.LowerRoom(bytes); }
 
   // After kOverLimit: waits until HasOutputRoom() (kRoom), the connection is
-  // closed (kClosed), or NowNs() reaches the deadline (kTimedOut). Blocks the
-  // fiber, or the thread. Don't call it from callbacks.
-  [[nodiscard]] RoomResult WaitWritable(
-      std::int64_t deadline_ns = kNoDeadline) {
-    return output_.WaitForRoom(deadline_ns);
+  // closed (kClosed), or NowNs() reaches the deadline or `stop` is requested
+  // (kTimedOut). Blocks the fiber, or the thread. Don't call it from callbacks.
+  [[nodiscard]] RoomResult WaitWritable(std::int64_t deadline_ns = kNoDeadline,
+                                        const std::stop_token& stop = {}) {
+    return output_.WaitForRoom(deadline_ns, stop);
   }
 
   // Sends the output that Write() accepted so far, ends our direction of the
@@ -271,6 +272,12 @@ class StreamConnection final : public StreamSocket,
   // OnData(), on; lives as long as the connection.
   const PeerIdentity* peer_identity() const noexcept {
     return transport() == nullptr ? nullptr : transport()->peer_identity();
+  }
+
+  // The protocol that the handshake has agreed on (ALPN); empty: none. As
+  // peer_identity().
+  std::string_view alpn() const noexcept {
+    return transport() == nullptr ? std::string_view() : transport()->alpn();
   }
 
   // EpollPoller's.

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <stop_token>
 
 #include "flare/base/buffer.h"
 #include "flare/fiber/task.h"
@@ -84,8 +85,9 @@ class StreamOutput {
   bool HasRoom() const noexcept { return bytes_.HasRoom(); }
   void LowerRoom(std::size_t bytes) noexcept { bytes_.LowerRoom(bytes); }
   // Blocks the fiber, or the thread.
-  [[nodiscard]] RoomResult WaitForRoom(std::int64_t deadline_ns) {
-    return bytes_.Wait(deadline_ns);
+  [[nodiscard]] RoomResult WaitForRoom(std::int64_t deadline_ns,
+                                       const std::stop_token& stop) {
+    return bytes_.Wait(deadline_ns, stop);
   }
   // True: OnOutputRoom() will be called, once. For one asker at a time.
   [[nodiscard]] bool AskForRoom() noexcept { return bytes_.AskForRoom(); }

@@ -235,6 +235,10 @@ std::string TlsSession::DescribeFailure() {
 }
 
 void TlsSession::NoteHandshake() {
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  SSL_get0_alpn_selected(ssl_, &name, &size);
+  if (size != 0) alpn_.assign(reinterpret_cast<const char*>(name), size);
   X509* const certificate = SSL_get1_peer_certificate(ssl_);
   if (certificate == nullptr) return;
   identity_.emplace(

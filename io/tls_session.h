@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "flare/base/thread_annotations.h"
 #include "flare/base/thread_mutex.h"
@@ -56,6 +57,7 @@ class TlsSession final : public Transport {
   const PeerIdentity* peer_identity() const override {
     return identity_ ? &*identity_ : nullptr;
   }
+  std::string_view alpn() const override { return alpn_; }
 
   // For the callback of new sessions, on the client's side.
   void Remember(SSL_SESSION* session) { setup_.remember(session); }
@@ -125,6 +127,7 @@ class TlsSession final : public Transport {
   int first_count_ = 0;
   Status failure_;
   std::optional<const PeerIdentity> identity_;
+  std::string alpn_;
 };
 
 }  // namespace flare::io

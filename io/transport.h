@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "flare/base/status.h"
 #include "flare/io/tls_options.h"
@@ -69,6 +70,10 @@ class Transport {
   // Null: the peer has shown no certificate. Constant once the handshake is
   // done; lives as long as the transport.
   virtual const PeerIdentity* peer_identity() const = 0;
+
+  // The protocol that both sides have agreed on (ALPN); empty: none. As
+  // peer_identity().
+  virtual std::string_view alpn() const { return {}; }
 };
 
 }  // namespace flare::io

@@ -1,4 +1,5 @@
-// A client of plain HTTP/1.1 and HTTPS, for fibers and plain threads.
+// A client of plain HTTP and HTTPS, by HTTP/1.1 or HTTP/2, for fibers and plain
+// threads.
 //
 //   flare::HttpClient client;
 //   auto response = client.Get("https://example.com/prices?of=tea");
@@ -13,7 +14,7 @@
 //
 // A client keeps connections for further requests; make one and use it for all.
 // Certificates of https are verified, by the roots of the system or by
-// Options::tls. HTTP/2 and cookies are missing: docs/http_client.md.
+// Options::tls. HTTP/2 is an option; cookies are missing: docs/http_client.md.
 //
 // A request over a kept connection that the server closes meanwhile is sent
 // once more, over a new one, if its method may be repeated: GET, HEAD, PUT,

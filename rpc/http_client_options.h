@@ -71,6 +71,16 @@ struct HttpProxyOptions {
   static HttpProxyOptions FromEnvironment();
 };
 
+// When an HttpClient speaks HTTP/2. WebSockets are opened by HTTP/1.1 always.
+enum class HttpClientHttp2 {
+  kOff,
+  // Over TLS, if the server chooses it in the handshake (ALPN); else HTTP/1.1.
+  kAlpn,
+  // Always, over TLS or not, without asking: a server that doesn't speak it is
+  // an error. Plain requests through a proxy take a tunnel, too.
+  kPriorKnowledge,
+};
+
 struct HttpClientOptions {
   // For https. The first request reads its files, for which it may take longer
   // than its timeout.
@@ -84,7 +94,10 @@ struct HttpClientOptions {
   bool extensions = true;
   // Establishing a connection to one address may take so long, TLS included.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(3);
-  // To one host. Further requests wait for one of these connections.
+  HttpClientHttp2 http2 = HttpClientHttp2::kOff;
+  // To one host. Further requests wait for one of these connections, or for
+  // other requests that share it: over HTTP/2 a connection carries as many as
+  // the server allows, and the next one is opened beyond that.
   std::size_t max_connections_per_host = 64;
   // Connections without a request that are kept, to all hosts together.
   std::size_t max_idle_connections = 64;
@@ -137,7 +150,8 @@ struct HttpRequestOptions {
   // a redirection with the same method leads, which is a response then. To send
   // it again takes a new source: this one has lost its first pieces. It ends
   // early if the response comes before the end of the body. `on_body` is called
-  // behind its end, so no more than 256 KiB of a response may come before.
+  // behind its end, so no more than 256 KiB of a response may come before; over
+  // HTTP/2 it is called between the pieces.
   HttpBodySource body_source = {};
 };
 
@@ -145,7 +159,7 @@ struct HttpResponseInfo {
   // The URL of the response, after redirections.
   std::string effective_url = {};
   std::chrono::nanoseconds total_time_transfer{0};
-  // It came over a connection that had carried another request.
+  // It came over a connection that had been made for another request.
   bool connection_reused = false;
 };
 

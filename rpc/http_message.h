@@ -27,7 +27,9 @@
 
 namespace flare {
 
-enum class HttpVersion { kUnspecified, kHttp10, kHttp11 };
+// kHttp2: of responses to an HttpClient. Handlers see requests over HTTP/2 as
+// ones of HTTP/1.1.
+enum class HttpVersion { kUnspecified, kHttp10, kHttp11, kHttp2 };
 
 enum class HttpMethod : std::uint8_t {
   Unspecified,

@@ -293,6 +293,10 @@ flare::HttpClient NewClient() {
       {.proxy = flare::HttpProxyOptions::FromEnvironment()});
 }
 
+flare::HttpClient NewHttp2Client() {
+  return flare::HttpClient({.http2 = flare::HttpClientHttp2::kAlpn});
+}
+
 void AskDocker(const flare::HttpClient& client) {
   auto response = client.Get("http://docker/v1.43/info",
                              {.connect_to = "unix:/run/docker.sock"});

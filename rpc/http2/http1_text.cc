@@ -16,6 +16,20 @@ namespace {
 constexpr std::size_t kStatusAt = 9;  // Behind "HTTP/1.1 ".
 constexpr std::size_t kStatusDigits = 3;
 
+std::string CutHead(Buffer* http1) {
+  std::size_t scanned = 0;
+  std::size_t size = 0;
+  static_cast<void>(FindHeadEnd(*http1, http1->size(), &scanned, &size));
+  return FlattenSlow(http1->Cut(size));
+}
+
+// The lines between the first one and the empty one.
+std::string_view FieldLinesOf(std::string_view head) {
+  const std::size_t line = head.find("\r\n");
+  if (line == std::string_view::npos) return {};
+  return head.substr(line + 2, head.size() - line - 4);
+}
+
 }  // namespace
 
 void Http1RequestText::Clear() {
@@ -66,12 +80,12 @@ std::string Http1RequestText::Take() {
   return text;
 }
 
-Http2Fields::Http2Fields(std::string_view lines) {
+Http2Fields::Http2Fields(std::string_view lines, bool with_host) {
   HttpHeaders::const_iterator field(lines);
   for (; field != HttpHeaders::const_iterator({}); ++field) {
     std::string name(field->first);
     for (char& c : name) c = ToLower(c);
-    if (IsConnectionField(name)) continue;
+    if (IsConnectionField(name) || (!with_host && name == "host")) continue;
     lines_.append(name).append(": ").append(field->second).append("\r\n");
   }
 }
@@ -91,17 +105,37 @@ std::vector<Http2Field> Http2Fields::fields() const {
   return fields;
 }
 
+Http2Request::Http2Request(Buffer&& http1, std::string_view scheme)
+    : scheme_(scheme) {
+  const std::string head = CutHead(&http1);
+  body = std::move(http1);
+  const std::string_view line =
+      std::string_view(head).substr(0, head.find("\r\n"));
+  const std::size_t target = std::min(line.find(' '), line.size() - 1) + 1;
+  method_ = line.substr(0, target - 1);
+  target_ = line.substr(target, line.rfind(' ') - target);
+  const std::string_view lines = FieldLinesOf(head);
+  HttpHeaders::const_iterator field(lines);
+  for (; field != HttpHeaders::const_iterator({}); ++field) {
+    if (IEquals(field->first, "host")) authority_ = field->second;
+  }
+  fields_ = Http2Fields(lines, /*with_host=*/false);
+}
+
+std::vector<Http2Field> Http2Request::fields() const {
+  std::vector<Http2Field> fields{{":method", method_},
+                                 {":scheme", scheme_},
+                                 {":authority", authority_},
+                                 {":path", target_, HpackIndexing::kOmit}};
+  fields_.AppendTo(&fields);
+  return fields;
+}
+
 Http2Reply::Http2Reply(Buffer&& http1) {
-  std::size_t scanned = 0;
-  std::size_t size = 0;
-  static_cast<void>(FindHeadEnd(http1, http1.size(), &scanned, &size));
-  const std::string head = FlattenSlow(http1.Cut(size));
+  const std::string head = CutHead(&http1);
   body = std::move(http1);
   status_ = head.substr(std::min(kStatusAt, head.size()), kStatusDigits);
-  const std::size_t line = head.find("\r\n");
-  if (line == std::string::npos) return;
-  fields_ = Http2Fields(
-      std::string_view(head).substr(line + 2, head.size() - line - 4));
+  fields_ = Http2Fields(FieldLinesOf(head));
 }
 
 std::vector<Http2Field> Http2Reply::fields() const {

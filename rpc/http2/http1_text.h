@@ -5,8 +5,10 @@
 //   text.Add(":method", "GET"); ...    // As the fields of the head come.
 //   ParseRequestHead(text.Take(), ...);
 //
-//   Http2Reply reply = ToHttp2(FormatHandlerReply(...));
+//   Http2Reply reply(FormatHandlerReply(...));
 //   session.SendHeaders(stream, reply.fields(), reply.body.empty());
+//
+// Clients send theirs as an Http2Request.
 //
 // Not thread-safe; nothing blocks.
 #ifndef FLARE_RPC_HTTP2_HTTP1_TEXT_H_
@@ -48,7 +50,8 @@ class Http1RequestText {
 class Http2Fields {
  public:
   Http2Fields() = default;
-  explicit Http2Fields(std::string_view lines);
+  // Without `with_host` Host is left out, too.
+  explicit Http2Fields(std::string_view lines, bool with_host = true);
 
   // Valid as long as this lives.
   void AppendTo(std::vector<Http2Field>* fields) const;
@@ -56,6 +59,24 @@ class Http2Fields {
 
  private:
   std::string lines_;
+};
+
+// A request, or its head alone. It has a field Host.
+class Http2Request {
+ public:
+  Http2Request(Buffer&& http1, std::string_view scheme);
+
+  // Valid as long as this lives.
+  std::vector<Http2Field> fields() const;
+  // The bytes behind the head.
+  Buffer body;
+
+ private:
+  std::string method_;
+  const std::string scheme_;
+  std::string target_;
+  std::string authority_;
+  Http2Fields fields_;
 };
 
 // A reply, or its head alone.

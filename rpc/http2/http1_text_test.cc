@@ -34,12 +34,16 @@ TEST(Http1RequestText, IsAHead) {
             "CONNECT example.com:80 HTTP/1.1\r\nhost: example.com:80\r\n\r\n");
 }
 
-std::string ToText(const Http2Reply& reply) {
+std::string ToText(const std::vector<Http2Field>& fields) {
   std::string text;
-  for (const Http2Field& field : reply.fields()) {
+  for (const Http2Field& field : fields) {
     text.append(field.name).append("=").append(field.value).append(";");
   }
-  return text + FlattenSlow(reply.body);
+  return text;
+}
+
+std::string ToText(const Http2Reply& reply) {
+  return ToText(reply.fields()) + FlattenSlow(reply.body);
 }
 
 TEST(Http2Reply, HasTheFieldsThatHttp2Has) {
@@ -53,6 +57,19 @@ TEST(Http2Reply, HasTheFieldsThatHttp2Has) {
   EXPECT_EQ(
       ToText(Http2Reply(CreateBufferSlow("HTTP/1.1 204 No Content\r\n\r\n"))),
       ":status=204;");
+}
+
+TEST(Http2Request, HasTheFieldsThatHttp2Has) {
+  const Http2Request request(
+      CreateBufferSlow("POST /a?b HTTP/1.1\r\nHost: example.com:80\r\n"
+                       "X-A: 1\r\nCookie: a=b\r\n"
+                       "Transfer-Encoding: chunked\r\n\r\nhello"),
+      "https");
+  const std::vector<Http2Field> fields = request.fields();
+  EXPECT_EQ(ToText(fields) + FlattenSlow(request.body),
+            ":method=POST;:scheme=https;:authority=example.com:80;:path=/a?b;"
+            "x-a=1;cookie=a=b;hello");
+  EXPECT_EQ(fields.back().indexing, HpackIndexing::kNever);
 }
 
 TEST(Http2Reply, HasSecretsThatNoTableIsToHave) {

@@ -229,6 +229,8 @@ class Http2Session {
   // Opens a stream, but not for HEAD.
   [[nodiscard]] bool Open(Http2Stream* stream, Http2FixedFields* fields,
                           bool end);
+  // On clients: so many streams the peer takes at a time.
+  std::size_t peer_max_streams() const { return peer_max_streams_; }
   // On servers: the head of the response. `end`: it is all.
   void SendHeaders(Http2Stream* stream, std::span<const Http2Field> fields,
                    bool end);

@@ -165,4 +165,8 @@ const PeerIdentity* ConnectTunnel::peer_identity() const {
   return inner_ == nullptr ? nullptr : inner_->peer_identity();
 }
 
+std::string_view ConnectTunnel::alpn() const {
+  return inner_ == nullptr ? std::string_view() : inner_->alpn();
+}
+
 }  // namespace flare::rpc

@@ -49,6 +49,7 @@ class ConnectTunnel final : public io::Transport {
   bool end_sent() const override;
   flare::Status failure() const override;
   const PeerIdentity* peer_identity() const override;
+  std::string_view alpn() const override;
 
  private:
   Progress SendRequest();

@@ -25,6 +25,10 @@ namespace flare {
 namespace rpc {
 namespace {
 
+// How often a request is sent again to servers that don't process it: over
+// HTTP/2 that is no failure of theirs.
+constexpr int kMaxRefusals = 4;
+
 bool IsRepeatable(HttpMethod method) {
   return method != HttpMethod::Post && method != HttpMethod::Patch;
 }
@@ -192,10 +196,9 @@ class HttpFetch {
                                    .to_proxy = proxy != nullptr,
                                    .source = Source()});
     if (!bytes) return bytes.error();
-    // A WebSocket's connection isn't kept behind it; and one that has been used
-    // may let less wait to be sent than the WebSocket does.
-    for (bool fresh = opening_ != nullptr;; fresh = true) {
-      auto lease = connections_->Acquire(origin, fresh, limit_);
+    int refusals = 0;
+    for (bool fresh = false;;) {
+      auto lease = connections_->Acquire(origin, WantedOf(fresh), limit_);
       if (!lease) {
         const bool proxied = proxy != nullptr || origin.tunnel != nullptr;
         if (!proxied) return lease.error();
@@ -204,9 +207,9 @@ class HttpFetch {
                                  lease.error().message());
       }
       connected_ = true;
-      HttpClientConnection& connection = lease->connection();
-      Result result = connection.Exchange(RequestOf(*bytes), limit_);
       reused_ = lease->reused();
+      HttpRequestFate fate;
+      Result result = Send(*lease, *bytes, &fate);
       if (result && result->status() == HttpStatus::SwitchingProtocols) {
         flare::Status switched =
             opening_->Switch(*result, &*lease, connections_);
@@ -218,11 +221,31 @@ class HttpFetch {
         if (WillFollow(result->status())) return result;
         return Unpack(*std::move(result));
       }
+      if (fate.unprocessed) {
+        if (fate.source_begun || ++refusals > kMaxRefusals) return result;
+        continue;
+      }
       // A kept connection may have been closed before the request came.
-      const bool lost = reused_ && !connection.replied() &&
-                        result.error().code() == ERROR_CONNECTION;
-      if (!lost || (connection.sent() && !MayRepeat())) return result;
+      const bool stale = reused_ && !fresh && fate.lost && !fate.replied;
+      if (!stale || (fate.sent && !MayRepeat())) return result;
+      fresh = true;
     }
+  }
+
+  // A WebSocket's connection isn't kept behind it; and one that has been used
+  // may let less wait to be sent than the WebSocket does.
+  HttpConnections::Wanted WantedOf(bool fresh) const {
+    using Wanted = HttpConnections::Wanted;
+    if (opening_ != nullptr) return Wanted::kOwn;
+    return fresh ? Wanted::kFresh : Wanted::kAny;
+  }
+
+  Result Send(const HttpConnections::Lease& lease, const Buffer& bytes,
+              HttpRequestFate* fate) {
+    if (Http2ClientConnection* const http2 = lease.http2()) {
+      return http2->Exchange(RequestOf(bytes), limit_, fate);
+    }
+    return lease.connection().Exchange(RequestOf(bytes), limit_, fate);
   }
 
   struct Way {
@@ -246,7 +269,8 @@ class HttpFetch {
                            "proxy belongs to its URL");
     }
     const HttpProxy* const proxy = proxies->For(url_);
-    if (proxy == nullptr || url_.tls || opening_ != nullptr) {
+    if (proxy == nullptr || url_.tls || opening_ != nullptr ||
+        connections_->options().http2 == HttpClientHttp2::kPriorKnowledge) {
       return Way{{url_.tls, url_.host, url_.address, proxy}};
     }
     if (url_.origin() == first_url_.origin()) counted_proxy_ = proxy->address;
@@ -274,6 +298,7 @@ class HttpFetch {
   HttpClientConnection::Request RequestOf(const Buffer& bytes) {
     HttpClientConnection::Request request;
     request.bytes = bytes;
+    request.scheme = url_.tls ? "https" : "http";
     request.is_head = request_.method() == HttpMethod::Head;
     request.may_switch = opening_ != nullptr;
     request.max_body = options_.max_body_size;

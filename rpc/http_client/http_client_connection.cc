@@ -10,6 +10,7 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client/http_body_pieces.h"
 
 namespace flare::rpc {
 namespace {
@@ -47,10 +48,10 @@ io::StreamConnection::Options StreamOptionsOfHttpClient() {
 
 RefPtr<HttpClientConnection> HttpClientConnection::Make(
     const Endpoint& peer, std::unique_ptr<io::Transport> transport,
-    std::weak_ptr<Owner> owner) {
+    std::weak_ptr<Owner> owner, bool knows_http2) {
   RefPtr<HttpClientConnection> made(
-      adopt_ref,
-      new HttpClientConnection(peer, std::move(transport), std::move(owner)));
+      adopt_ref, new HttpClientConnection(peer, std::move(transport),
+                                          std::move(owner), knows_http2));
   made->Ref();  // [HX5]
   ConnectionBorn();
   return made;
@@ -58,13 +59,14 @@ RefPtr<HttpClientConnection> HttpClientConnection::Make(
 
 HttpClientConnection::HttpClientConnection(
     const Endpoint& peer, std::unique_ptr<io::Transport> transport,
-    std::weak_ptr<Owner> owner)
+    std::weak_ptr<Owner> owner, bool knows_http2)
     : fiber::Timer([](fiber::Timer* timer) {
         static_cast<HttpClientConnection*>(timer)->stream_->Close(
             flare::Status(ETIMEDOUT, "no request for long"));
       }),
       owner_(std::move(owner)),
       tls_(transport != nullptr),
+      knows_http2_(knows_http2),
       stream_(io::StreamConnection::Connect(
           peer, fiber::GetCurrentSchedulingGroupIndex(), this,
           StreamOptionsOfHttpClient(), std::move(transport))) {}
@@ -93,30 +95,36 @@ flare::Status HttpClientConnection::AwaitConnected(
 }
 
 Expected<HttpResponse, flare::Status> HttpClientConnection::Exchange(
-    Request request, const HttpWaitLimit& limit) {
+    Request request, const HttpWaitLimit& limit, HttpRequestFate* fate) {
+  flare::Status status;
   try {
-    if (Send(&request)) {
-      if (request.source != nullptr && sent_) {
-        flare::Status status = SendBody(*request.source, limit);
-        if (!status.ok()) {
-          Close(status);
-          return status;
-        }
-      }
-      if (flare::Status status = TakePieces(request, limit); !status.ok()) {
-        Close(status);
-        return status;
-      }
-    }
+    status = Carry(&request, limit);
   } catch (...) {  // By on_body, or the source. A text would take memory.
     Close(flare::Status(ERROR_CANCELLED));
     throw;
   }
+  if (!status.ok()) Close(status);
   ScopedLock guard(lock_);
-  if (!done_) return failure_;
-  HttpResponse response = std::move(response_);
-  if (!body_.empty()) response.set_body(std::exchange(body_, Buffer()));
-  return response;
+  if (status.ok() && done_) {
+    HttpResponse response = std::move(response_);
+    if (!body_.empty()) response.set_body(std::exchange(body_, Buffer()));
+    return response;
+  }
+  if (status.ok()) status = failure_;
+  *fate = {.sent = sent_,
+           .replied = replied_,
+           .lost = status.code() == ERROR_CONNECTION};
+  return status;
+}
+
+flare::Status HttpClientConnection::Carry(Request* request,
+                                          const HttpWaitLimit& limit) {
+  if (!Send(request)) return {};
+  if (request->source != nullptr && sent_) {
+    flare::Status status = SendBody(*request->source, limit);
+    if (!status.ok()) return status;
+  }
+  return TakePieces(*request, limit);
 }
 
 bool HttpClientConnection::Send(Request* request) {
@@ -150,9 +158,6 @@ bool HttpClientConnection::Send(Request* request) {
 // wait for room is left.
 flare::Status HttpClientConnection::SendBody(const HttpBodySource& source,
                                              const HttpWaitLimit& limit) {
-  // Without a text, which is made in the context of the request: by end().
-  const std::stop_callback cancel(
-      limit.stop, [this] { Close(flare::Status(ERROR_CANCELLED)); });
   const auto end = [this, &limit] {
     bool done = false;
     {
@@ -163,31 +168,16 @@ flare::Status HttpClientConnection::SendBody(const HttpBodySource& source,
                                      : limit.Exceeded("sending the body");
   };
   stream_->LowerOutputRoom(kSendAhead);
-  std::uint64_t sent = 0;
+  HttpBodyPieces pieces(source);
   for (;;) {
     if (!AwaitRoom(limit) || IsOver(limit)) return end();
-    Buffer piece;
-    if (source.size != sent) {
-      auto next = source.next();
-      if (IsOver(limit)) return end();
-      if (!next) {
-        return flare::Status(ERROR_CANCELLED,
-                             "body_source: " + next.error().message());
-      }
-      piece = *std::move(next);
-    }
-    sent += piece.size();
-    const bool ended = piece.empty() || source.size == sent;
-    if (source.size &&
-        (sent > *source.size || (ended && sent != source.size))) {
-      return flare::Status(ERROR_INVALID_REQUEST,
-                           "body_source has made other than its size, " +
-                               std::to_string(*source.size) +
-                               " bytes: " + (ended ? "" : "at least ") +
-                               std::to_string(sent));
-    }
+    bool last = false;
+    auto made = pieces.Next(&last);
+    if (IsOver(limit)) return end();
+    if (!made) return made.error();
+    Buffer piece = *std::move(made);
     if (!source.size) piece = ChunkOf(std::move(piece));
-    if (!SendPiece(std::move(piece), ended, limit) || ended) return end();
+    if (!SendPiece(std::move(piece), last, limit) || last) return end();
   }
 }
 
@@ -198,7 +188,8 @@ bool HttpClientConnection::IsOver(const HttpWaitLimit& limit) const {
 
 bool HttpClientConnection::AwaitRoom(const HttpWaitLimit& limit) {
   return stream_->HasOutputRoom() ||
-         stream_->WaitWritable(ToSteadyNs(limit.at)) == io::RoomResult::kRoom;
+         stream_->WaitWritable(ToSteadyNs(limit.at), limit.stop) ==
+             io::RoomResult::kRoom;
 }
 
 bool HttpClientConnection::SendPiece(Buffer piece, bool last,
@@ -253,6 +244,7 @@ bool HttpClientConnection::Switch(RefPtr<HttpTunnelReceiver> receiver) {
   ScopedLock guard(lock_);
   if (closed_ || !switched_) return false;
   receiver_ = std::move(receiver);
+  reusable_ = speaks_http2_;
   stream_->ResumeReading();  // [HX6]
   return true;
 }
@@ -263,9 +255,14 @@ bool HttpClientConnection::reusable() const {
   return reusable_ && !closed_ && stream_->BufferedOutput() == 0;
 }
 
-bool HttpClientConnection::replied() const {
+bool HttpClientConnection::speaks_http2() const {
   ScopedLock guard(lock_);
-  return replied_;
+  return speaks_http2_;
+}
+
+flare::Status HttpClientConnection::failure() const {
+  ScopedLock guard(lock_);
+  return failure_;
 }
 
 bool HttpClientConnection::BeginIdle(std::int64_t until_ns) {
@@ -324,6 +321,11 @@ void HttpClientConnection::NoteFailure(const flare::Status& why) {
 void HttpClientConnection::OnConnected() {
   ScopedLock guard(lock_);
   connected_ = true;
+  speaks_http2_ = knows_http2_ || stream_->alpn() == "h2";
+  if (speaks_http2_) {
+    switched_ = true;
+    stream_->PauseReading();  // [HX6]
+  }
   Notify();
 }
 

@@ -1,10 +1,11 @@
-// One connection of an HttpClient, which carries one request at a time.
+// One connection of an HttpClient, which carries one request at a time, by
+// HTTP/1.1; or a session of HTTP/2 (http2_client_connection.h).
 //
-//   auto connection = HttpClientConnection::Make(peer, group, transport,
-//   owner); connection->Start(); Status connected =
-//   connection->AwaitConnected(limit, connect_timeout); auto response =
-//   connection->Exchange(request, limit); if (connection->reusable())
-//   connection->BeginIdle(until_ns);
+//   auto connection = HttpClientConnection::Make(peer, transport, owner);
+//   connection->Start();
+//   Status connected = connection->AwaitConnected(limit, connect_timeout);
+//   auto response = connection->Exchange(request, limit);
+//   if (connection->reusable()) connection->BeginIdle(until_ns);
 //   ...
 //   if (connection->EndIdle()) ...                      // The next request.
 //
@@ -21,13 +22,13 @@
 //        cancelled before that is cleared, all under lock_, which the timer's
 //        callback doesn't take: it only closes the stream. If it can't be
 //        cancelled the connection is closing.
-//  [HX4] Reading is paused in OnData() only, and resumed by the user that has
-//        found paused_ set, with lock_ held each time: so no pause comes after
-//        its end.
+//  [HX4] For on_body reading is paused in OnData() only, and resumed by the
+//        user that has found paused_ set, with lock_ held each time: so no
+//        pause comes after its end.
 //  [HX5] The connection refers to itself from Make() to the end of OnClosed().
-//  [HX6] Behind a response 101 reading is paused, until Switch() has set
-//        receiver_ and resumes it. From then on the callbacks take it from
-//        there; OnClosed() takes it out.
+//  [HX6] Behind a response 101, or a handshake that has chosen HTTP/2, reading
+//        is paused, until Switch() has set receiver_ and resumes it. From then
+//        on the callbacks take it from there; OnClosed() takes it out.
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_
 #define FLARE_RPC_HTTP_CLIENT_HTTP_CLIENT_CONNECTION_H_
 
@@ -70,6 +71,15 @@ struct HttpWaitLimit : WaitLimit {
   }
 };
 
+// The known facts of a request that has failed.
+struct HttpRequestFate {
+  bool sent = false;  // Bytes of it may have been sent.
+  bool source_begun = false;
+  bool replied = false;      // Bytes of its response have come.
+  bool lost = false;         // The connection has broken.
+  bool unprocessed = false;  // The server has certainly not looked at it.
+};
+
 class HttpClientConnection final : public RefCounted<HttpClientConnection>,
                                    private io::StreamHandler,
                                    private StreamOutput,
@@ -86,6 +96,8 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
 
   struct Request {
     Buffer bytes;
+    // That of the URL; for HTTP/2.
+    std::string_view scheme;
     bool is_head = false;
     std::size_t max_body = 0;
     // The request asks for another protocol: 101 is a response, behind which
@@ -97,10 +109,11 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
     const HttpBodySource* source = nullptr;
   };
 
-  // Null `transport`: without TLS. To be started or closed.
+  // Null `transport`: without TLS. `knows_http2`: the server speaks HTTP/2,
+  // whatever the handshake says. To be started or closed.
   static RefPtr<HttpClientConnection> Make(
       const Endpoint& peer, std::unique_ptr<io::Transport> transport,
-      std::weak_ptr<Owner> owner);
+      std::weak_ptr<Owner> owner, bool knows_http2 = false);
   // Only RefPtr's.
   ~HttpClientConnection() override = default;
 
@@ -115,21 +128,25 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   // Sends a request and gets its response. Blocks. If it fails, or on_body or
   // the source throws, the connection is closed, or closing.
   Expected<HttpResponse, flare::Status> Exchange(Request request,
-                                                 const HttpWaitLimit& limit);
+                                                 const HttpWaitLimit& limit,
+                                                 HttpRequestFate* fate);
 
-  // For the other protocol, behind a response 101. The output is there until
-  // its receiver is told the end.
+  // The connection is for HTTP/2: it waits for Switch(), and Exchange() is none
+  // of its functions.
+  bool speaks_http2() const;
+
+  // For the other protocol: HTTP/2, or that of a response 101. The output is
+  // there until its receiver is told the end.
   const RefPtr<io::StreamConnection>& stream() const { return stream_; }
   StreamOutput* output() { return this; }
   // From here on the input is `receiver`'s, and so is the end. False: it is
   // closed.
   [[nodiscard]] bool Switch(RefPtr<HttpTunnelReceiver> receiver);
+  // OK: it hasn't failed.
+  flare::Status failure() const;
 
   // Another request may follow. False: to be closed, if it isn't yet.
   bool reusable() const;
-  // Bytes of the last request may have been sent; bytes of its response came.
-  bool sent() const { return sent_; }
-  bool replied() const;
 
   // Waits for the next user, and closes at `until_ns` if there is none. False:
   // it is closed or closing.
@@ -143,7 +160,7 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
  private:
   HttpClientConnection(const Endpoint& peer,
                        std::unique_ptr<io::Transport> transport,
-                       std::weak_ptr<Owner> owner);
+                       std::weak_ptr<Owner> owner, bool knows_http2);
 
   // io::StreamHandler.
   void OnConnected() override;
@@ -158,7 +175,9 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   void HoldInput() override { hold_.Hold(); }
   void ReleaseInput() override { hold_.Release(stream_.Get()); }
 
+  // False: the connection is closed.
   bool Send(Request* request);
+  flare::Status Carry(Request* request, const HttpWaitLimit& limit);
   flare::Status SendBody(const HttpBodySource& source,
                          const HttpWaitLimit& limit);
   // Whether the rest of the body doesn't matter.
@@ -166,7 +185,7 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   // False of these two: the connection has closed, or time is up.
   bool AwaitRoom(const HttpWaitLimit& limit);
   bool SendPiece(Buffer piece, bool last, const HttpWaitLimit& limit);
-  // The reader's, behind a response 101.
+  // The reader's, once it has switched.
   bool TakeOther(Buffer& in, std::size_t* need, std::string* error);
   // Hands the body over piece by piece until the response ends.
   flare::Status TakePieces(const Request& request, const HttpWaitLimit& limit);
@@ -185,6 +204,7 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
 
   const std::weak_ptr<Owner> owner_;
   const bool tls_;
+  const bool knows_http2_;
   const RefPtr<io::StreamConnection> stream_;
 
   // The callbacks' while busy_, else the user's [HX1].
@@ -211,7 +231,9 @@ class HttpClientConnection final : public RefCounted<HttpClientConnection>,
   Buffer pieces_ FLARE_GUARDED_BY(lock_);               // For Request::on_body.
   PacedCompaction compaction_ FLARE_GUARDED_BY(lock_);  // That of pieces_.
   flare::Status failure_ FLARE_GUARDED_BY(lock_);
-  bool switched_ FLARE_GUARDED_BY(lock_) = false;  // By a response 101.
+  bool speaks_http2_ FLARE_GUARDED_BY(lock_) = false;
+  // By a response 101, or as it speaks HTTP/2.
+  bool switched_ FLARE_GUARDED_BY(lock_) = false;
   RefPtr<HttpTunnelReceiver> receiver_ FLARE_GUARDED_BY(lock_);  // [HX6]
 };
 

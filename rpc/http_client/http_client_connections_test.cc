@@ -294,7 +294,8 @@ TEST_F(HttpClientConnections, LeaveNothingOfHostsThatFail) {
   for (int i = 0; i != 20; ++i) {
     const std::string host = "host" + std::to_string(i);
     for (const std::string& address : {host, dead.endpoint().ToString()}) {
-      EXPECT_FALSE(connections->Acquire({false, host, address}, false, limit));
+      EXPECT_FALSE(connections->Acquire({false, host, address},
+                                        HttpConnections::Wanted::kAny, limit));
     }
   }
   SetHostLookupForTesting(nullptr);

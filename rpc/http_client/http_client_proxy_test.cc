@@ -337,12 +337,13 @@ class TunnelProxy {
 
 class HttpClientTunnel : public testing::ServerTest {
  protected:
-  void Start(bool tls) {
+  void Start(bool tls, HttpClientHttp2 http2 = HttpClientHttp2::kOff) {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     io::testing::MakeTlsCertificate(folder_);
     if (tls) {
       server_options().tls = TlsServerOptions{
-          .certificates = {{folder_ + "/certificate", folder_ + "/key"}}};
+          .certificates = {{folder_ + "/certificate", folder_ + "/key"}},
+          .alpn = {"h2", "http/1.1"}};
     }
     server().AddHttpHandler(
         "/page", NewHttpGetHandler([](auto&, HttpResponse* response, auto*) {
@@ -354,12 +355,13 @@ class HttpClientTunnel : public testing::ServerTest {
             static_cast<void>(socket.Write(*std::move(message)));
           }
         });
-    StartServer();
+    StartServer({"http", "grpc"});
     proxy_.emplace(endpoint(),
                    "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.0 200 Open\r\n\r\n");
     client_ =
         HttpClient({.tls = {.insecure_skip_verify = true},
                     .connect_timeout = 20s,
+                    .http2 = http2,
                     .proxy = {.http = proxy_->url(), .https = proxy_->url()}});
   }
   void EchoBySocket(const std::string& url) {
@@ -402,6 +404,25 @@ TEST_F(HttpClientTunnel, CarriesTls) {
   // A tunnel leads to one host.
   ASSERT_TRUE(client_.Get("https://b.invalid/page", {.timeout = 20s}));
   EXPECT_EQ(proxy_->heads().size(), 2);
+}
+
+TEST_F(HttpClientTunnel, CarriesHttp2) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*tls=*/true, HttpClientHttp2::kAlpn));
+  const auto response =
+      client_.Get("https://a.invalid:8443/page", {.timeout = 20s});
+  ASSERT_TRUE(response) << response.error().ToString();
+  EXPECT_EQ(response->body_size(), 100'000);
+  EXPECT_EQ(response->version(), HttpVersion::kHttp2);
+}
+
+TEST_F(HttpClientTunnel, CarriesHttp2InTheClear) {
+  ASSERT_NO_FATAL_FAILURE(
+      Start(/*tls=*/false, HttpClientHttp2::kPriorKnowledge));
+  const auto response = client_.Get("http://a.invalid/page", {.timeout = 20s});
+  ASSERT_TRUE(response) << response.error().ToString();
+  EXPECT_EQ(response->version(), HttpVersion::kHttp2);
+  ASSERT_EQ(proxy_->heads().size(), 1);
+  EXPECT_TRUE(proxy_->heads()[0].starts_with("CONNECT a.invalid:80 "));
 }
 
 TEST_F(HttpClientTunnel, VerifiesTheServer) {

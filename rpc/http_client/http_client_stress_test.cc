@@ -24,6 +24,9 @@ namespace {
 
 using namespace std::literals;
 
+constexpr HttpClientHttp2 kVersions[] = {HttpClientHttp2::kOff,
+                                         HttpClientHttp2::kPriorKnowledge};
+
 class HttpClientStressBase : public testing::ServerTest {
  protected:
   void TearDown() override {
@@ -50,7 +53,7 @@ class HttpClientStressBase : public testing::ServerTest {
             }
           }
         }));
-    StartServer();
+    StartServer({"http", "grpc"});
   }
 
   // Requests of one fiber. Each ends as its own or by its time.
@@ -88,21 +91,26 @@ using HttpClientStress = testing::InEachShape<HttpClientStressBase>;
 
 TEST_P(HttpClientStress, EachResponseGoesToItsRequest) {
   StartEcho();
-  HttpClient client({.max_connections_per_host = 4, .max_idle = 2ms});
-  std::vector<Future<>> fibers;
-  for (int fiber = 0; fiber != 8; ++fiber) {
-    fibers.push_back(fiber::Async([&, fiber] { Ask(client, fiber, 60); }));
+  for (const HttpClientHttp2 http2 : kVersions) {
+    HttpClient client(
+        {.http2 = http2, .max_connections_per_host = 4, .max_idle = 2ms});
+    answered_ = 0;
+    std::vector<Future<>> fibers;
+    for (int fiber = 0; fiber != 8; ++fiber) {
+      fibers.push_back(fiber::Async([&, fiber] { Ask(client, fiber, 60); }));
+    }
+    Ask(client, 8, 60);  // On a plain thread.
+    for (auto& one : fibers) fiber::BlockingGet(std::move(one));
+    EXPECT_GT(answered_, 100);
   }
-  Ask(client, 8, 60);  // On a plain thread.
-  for (auto& one : fibers) fiber::BlockingGet(std::move(one));
-  EXPECT_GT(answered_, 100);
 }
 
 TEST_P(HttpClientStress, EndsWithTheClientSide) {
   StartEcho();
-  for (int round = 0; round != 5; ++round) {
+  for (int round = 0; round != 6; ++round) {
     ending_ = false;
-    HttpClient client({.max_connections_per_host = 4});
+    HttpClient client(
+        {.http2 = kVersions[round % 2], .max_connections_per_host = 4});
     std::vector<Future<>> fibers;
     for (int fiber = 0; fiber != 8; ++fiber) {
       fibers.push_back(fiber::Async([&, fiber] { Ask(client, fiber, 20); }));

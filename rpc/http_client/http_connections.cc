@@ -19,6 +19,18 @@ flare::Status ShutDownError() {
   return flare::Status(ERROR_SHUTDOWN, ShutDownStatus().message());
 }
 
+std::vector<std::string> AlpnOf(HttpClientHttp2 http2) {
+  switch (http2) {
+    case HttpClientHttp2::kOff:
+      break;
+    case HttpClientHttp2::kAlpn:
+      return {"h2", "http/1.1"};
+    case HttpClientHttp2::kPriorKnowledge:
+      return {"h2"};
+  }
+  return {"http/1.1"};
+}
+
 }  // namespace
 
 std::shared_ptr<HttpConnections> HttpConnections::Create(
@@ -63,31 +75,49 @@ std::vector<HttpConnections::Connection> HttpConnections::AllOpen() {
 // --- leases ------------------------------------------------------------------
 
 Expected<HttpConnections::Lease, flare::Status> HttpConnections::Acquire(
-    const HttpOrigin& origin, bool fresh, const HttpWaitLimit& limit) {
-  std::shared_ptr<Host> host = HostOf(origin);
-  if (!host->places.try_acquire_until(limit.stop, limit.at)) {
-    ForgetIfUnused(std::move(host));
+    const HttpOrigin& origin, Wanted wanted, const HttpWaitLimit& limit) {
+  // Its end must find no other reference to the host (ForgetIfUnused).
+  Lease lease(shared_from_this(), HostOf(origin));
+  const bool shares = wanted != Wanted::kOwn &&
+                      options_.http2 != HttpClientHttp2::kOff &&
+                      (origin.tls || options_.http2 != HttpClientHttp2::kAlpn);
+  flare::Status status = shares ? TakeShared(&lease, wanted, limit)
+                                : TakeOne(&lease, wanted, limit);
+  if (!status.ok()) return status;
+  return lease;
+}
+
+flare::Status HttpConnections::TakeOne(Lease* lease, Wanted wanted,
+                                       const HttpWaitLimit& limit) {
+  Host* const host = lease->host_.get();
+  if (!lease->has_place_ &&
+      !host->places.try_acquire_until(limit.stop, limit.at)) {
     return limit.Exceeded("waiting for one of the " +
                           std::to_string(options_.max_connections_per_host) +
                           " connections to its host");
   }
-  // The lease's end must find no other reference (ForgetIfUnused).
-  Lease lease(shared_from_this(), std::move(host));
-  lease.connection_ = TakeKept(lease.host_.get(), fresh);
-  if (lease.connection_ != nullptr) {
-    lease.reused_ = true;
-    return lease;
+  lease->has_place_ = true;
+  if (wanted != Wanted::kOwn) {
+    lease->connection_ = TakeKept(host, wanted == Wanted::kFresh);
+    lease->reused_ = lease->connection_ != nullptr;
+    if (lease->reused_) return {};
   }
-  auto made = Connect(lease.host_, limit);
+  auto made = Connect(
+      lease->host_,
+      wanted == Wanted::kOwn ? HttpClientHttp2::kOff : options_.http2, limit);
   if (!made) return made.error();
-  lease.connection_ = *std::move(made);
-  return lease;
+  if ((*made)->speaks_http2()) return Share(lease, *made);
+  lease->connection_ = *std::move(made);
+  ScopedLock guard(mutex_);
+  if (wanted != Wanted::kOwn) host->chose_http1 = true;
+  return {};
 }
 
 HttpConnections::Lease::~Lease() {
   if (all_ == nullptr) return;
   if (connection_ != nullptr) all_->Keep(host_.get(), connection_);
-  host_->places.release();
+  if (http2_ != nullptr) all_->LeaveShared(host_.get(), http2_.Get());
+  if (has_place_) host_->places.release();
   all_->ForgetIfUnused(std::move(host_));
 }
 
@@ -131,12 +161,10 @@ HttpConnections::Connection HttpConnections::TakeKept(Host* host, bool fresh) {
 void HttpConnections::Keep(Host* host, const Connection& connection) {
   bool kept = false;
   if (connection->reusable()) {
-    const std::int64_t until_ns =
-        SaturatingAdd(NowNs(), ToNs(options_.max_idle));
     ScopedLock guard(mutex_);
     // From BeginIdle() on OnGone() is to come, and waits for mutex_.
     if (kept_count_ < options_.max_idle_connections &&
-        connection->BeginIdle(until_ns)) {
+        connection->BeginIdle(IdleEnd())) {
       try {
         host->kept.push_back(connection);
         ++kept_count_;
@@ -151,6 +179,7 @@ void HttpConnections::Keep(Host* host, const Connection& connection) {
 
 void HttpConnections::OnGone(HttpClientConnection* connection) {
   Open gone;
+  RefPtr<Http2ClientConnection> http2;  // Goes without mutex_.
   {
     ScopedLock guard(mutex_);
     const auto it = open_.find(connection);
@@ -158,8 +187,146 @@ void HttpConnections::OnGone(HttpClientConnection* connection) {
     gone = std::move(it->second);
     open_.erase(it);
     kept_count_ -= std::erase(gone.host->kept, gone.connection);
+    std::vector<Shared>& all = gone.host->shared;
+    const auto shared =
+        std::find_if(all.begin(), all.end(), [&](const Shared& one) {
+          return one.connection->connection() == gone.connection;
+        });
+    if (shared != all.end()) {
+      if (shared->requests == 0) --kept_count_;
+      http2 = std::move(shared->connection);
+      all.erase(shared);
+    }
   }
+  if (gone.has_place) gone.host->places.release();
   ForgetIfUnused(std::move(gone.host));
+}
+
+// --- sharing -----------------------------------------------------------------
+
+flare::Status HttpConnections::TakeShared(Lease* lease, Wanted wanted,
+                                          const HttpWaitLimit& limit) {
+  Host* const host = lease->host_.get();
+  for (;;) {
+    std::shared_ptr<Opening> opening;
+    bool opens = false;
+    {
+      ScopedLock guard(mutex_);
+      if (Join(lease, /*queue=*/false)) return {};
+      if (host->chose_http1) break;
+      if (host->opening == nullptr) {
+        lease->has_place_ = host->places.try_acquire();
+        if (!lease->has_place_ && Join(lease, /*queue=*/true)) return {};
+        host->opening = std::make_shared<Opening>();
+        opens = true;
+      }
+      opening = host->opening;
+    }
+    if (opens) return OpenShared(lease, wanted, opening.get(), limit);
+    if (!opening->done.WaitUntil(limit.stop, limit.at)) {
+      return limit.Exceeded("waiting for a connection to its host");
+    }
+    if (opening->failure.ok()) continue;
+    ScopedLock guard(mutex_);
+    return Join(lease, /*queue=*/true) ? flare::Status() : opening->failure;
+  }
+  return TakeOne(lease, wanted, limit);
+}
+
+flare::Status HttpConnections::OpenShared(Lease* lease, Wanted wanted,
+                                          Opening* opening,
+                                          const HttpWaitLimit& limit) {
+  Host* const host = lease->host_.get();
+  const auto end = [&](const flare::Status& failure) {
+    std::shared_ptr<Opening> mine;
+    {
+      ScopedLock guard(mutex_);
+      mine = std::move(host->opening);
+    }
+    opening->failure = failure;
+    opening->done.Set();
+  };
+  flare::Status status;
+  try {
+    status = TakeOne(lease, wanted, limit);
+  } catch (...) {  // Without memory.
+    end({});
+    throw;
+  }
+  // If its own time is over another one may try.
+  const bool is_own =
+      status.code() == ERROR_TIMEOUT || status.code() == ERROR_CANCELLED;
+  end(is_own ? flare::Status() : status);
+  if (status.ok()) return status;
+  if (std::exchange(lease->has_place_, false)) host->places.release();
+  ScopedLock guard(mutex_);
+  return Join(lease, /*queue=*/true) ? flare::Status() : status;
+}
+
+flare::Status HttpConnections::Share(Lease* lease,
+                                     const Connection& connection) {
+  Host* const host = lease->host_.get();
+  try {
+    auto http2 = Http2ClientConnection::Begin(connection);
+    if (http2 == nullptr) return connection->failure();
+    ScopedLock guard(mutex_);
+    const auto it = open_.find(connection.Get());
+    if (it == open_.end()) return connection->failure();  // It is gone.
+    host->shared.push_back({http2, 1});
+    host->chose_http1 = false;
+    it->second.has_place = std::exchange(lease->has_place_, false);
+    lease->http2_ = std::move(http2);
+    return {};
+  } catch (...) {  // Without memory. A text would take some.
+    connection->Close(flare::Status(ERROR_CANCELLED));
+    throw;
+  }
+}
+
+bool HttpConnections::Join(Lease* lease, bool queue) {
+  std::vector<Shared>& all = lease->host_->shared;
+  for (;;) {
+    auto best = all.end();
+    for (auto it = all.begin(); it != all.end(); ++it) {
+      const auto max = it->connection->max_requests();
+      if (!max || (!queue && it->requests >= *max)) continue;
+      if (best == all.end() || it->requests < best->requests) best = it;
+      if (!queue) break;  // So that others get idle.
+    }
+    if (best == all.end()) return false;
+    if (best->requests == 0) {
+      --kept_count_;
+      if (!best->connection->connection()->EndIdle()) {  // It closes.
+        all.erase(best);
+        continue;
+      }
+    }
+    ++best->requests;
+    lease->http2_ = best->connection;
+    lease->reused_ = true;
+    return true;
+  }
+}
+
+void HttpConnections::LeaveShared(Host* host,
+                                  const Http2ClientConnection* http2) {
+  const Connection connection = http2->connection();
+  {
+    ScopedLock guard(mutex_);
+    const auto it = std::find_if(
+        host->shared.begin(), host->shared.end(),
+        [&](const Shared& one) { return one.connection.Get() == http2; });
+    if (it == host->shared.end() || --it->requests != 0) return;
+    // From BeginIdle() on OnGone() is to come, and waits for mutex_.
+    if (kept_count_ < options_.max_idle_connections &&
+        http2->max_requests().value_or(0) != 0 &&
+        connection->BeginIdle(IdleEnd())) {
+      ++kept_count_;
+      return;
+    }
+    host->shared.erase(it);
+  }
+  connection->Close(flare::Status(ERROR_CONNECTION));
 }
 
 // --- looking up --------------------------------------------------------------
@@ -239,12 +406,13 @@ void HttpConnections::EndLookup(std::shared_ptr<Host> host, Lookup* lookup) {
 // --- connecting --------------------------------------------------------------
 
 Expected<HttpConnections::Connection, flare::Status> HttpConnections::Connect(
-    const std::shared_ptr<Host>& host, const HttpWaitLimit& limit) {
+    const std::shared_ptr<Host>& host, HttpClientHttp2 http2,
+    const HttpWaitLimit& limit) {
   auto peers = LookUp(host, limit);
   if (!peers) return peers.error();
   flare::Status failure;
   for (const Endpoint& peer : *peers) {
-    auto connection = ConnectTo(peer, host, limit);
+    auto connection = ConnectTo(peer, host, http2, limit);
     if (connection) return connection;
     failure = connection.error();
     if (limit.stop.stop_requested() || ReadSteadyClock() >= limit.at) break;
@@ -254,10 +422,11 @@ Expected<HttpConnections::Connection, flare::Status> HttpConnections::Connect(
 
 Expected<HttpConnections::Connection, flare::Status> HttpConnections::ConnectTo(
     const Endpoint& peer, const std::shared_ptr<Host>& host,
-    const HttpWaitLimit& limit) {
+    HttpClientHttp2 http2, const HttpWaitLimit& limit) {
+  const bool known = http2 == HttpClientHttp2::kPriorKnowledge;
   std::unique_ptr<io::Transport> transport;
   if (const HttpOrigin& origin = host->origin; origin.tls) {
-    auto tls = Tls();
+    auto tls = Tls(http2);
     if (!tls) return tls.error();
     transport =
         (*tls)->NewTransport(origin.host, origin.host + ' ' + origin.address);
@@ -270,11 +439,17 @@ Expected<HttpConnections::Connection, flare::Status> HttpConnections::ConnectTo(
     transport = std::make_unique<ConnectTunnel>(
         host->origin.address, proxy->lines, std::move(transport));
   }
-  const Connection connection =
-      HttpClientConnection::Make(peer, std::move(transport), weak_from_this());
+  const Connection connection = HttpClientConnection::Make(
+      peer, std::move(transport), weak_from_this(), known && !host->origin.tls);
   try {
     flare::Status status = Establish(connection, host, limit);
     if (!status.ok()) return status;
+    if (known && !connection->speaks_http2()) {
+      status = flare::Status(
+          ERROR_SSL, "TLS: the server doesn't agree to speak HTTP/2 (ALPN)");
+      connection->Close(status);
+      return status;
+    }
     return connection;
   } catch (...) {  // Without memory. A text would take some.
     connection->Close(flare::Status(ERROR_CANCELLED));
@@ -299,15 +474,17 @@ flare::Status HttpConnections::Establish(const Connection& connection,
   return connection->AwaitConnected(limit, options_.connect_timeout);
 }
 
-Expected<HttpConnections::TlsContext, flare::Status> HttpConnections::Tls() {
+Expected<HttpConnections::TlsContext, flare::Status> HttpConnections::Tls(
+    HttpClientHttp2 http2) {
+  const auto index = static_cast<std::size_t>(http2);
   {
     ScopedLock guard(mutex_);
-    if (tls_ != nullptr) return tls_;
+    if (tls_[index] != nullptr) return tls_[index];
   }
-  auto made = io::TlsClientContext::Get(options_.tls, {"http/1.1"});
+  auto made = io::TlsClientContext::Get(options_.tls, AlpnOf(http2));
   if (!made) return flare::Status(ERROR_SSL, made.error().message());
   ScopedLock guard(mutex_);
-  tls_ = *made;
+  tls_[index] = *made;
   return *made;
 }
 

@@ -1,15 +1,24 @@
 // The connections of an HttpClient, by host: which of them carries a request,
 // and which are kept for further ones.
 //
-//   auto lease = connections->Acquire(origin, /*fresh=*/false, limit);
+//   auto lease = connections->Acquire(origin, HttpConnections::Wanted::kAny,
+//                                     limit);
 //   if (!lease) return lease.error();
 //   auto response = lease->connection().Exchange(request, limit);
 //                                     // The lease's end keeps or closes it.
+//
+// Each connection of a host has one of its places: by HTTP/1.1 as long as it
+// carries a request, by HTTP/2 as long as it is open. Requests by HTTP/2 go to
+// the connection with the fewest of them. If all have as many as their servers
+// take, one request opens another connection, and further ones wait for that;
+// without a place for it they queue at those that there are.
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
 #define FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "flare/base/clock.h"
 #include "flare/base/endpoint.h"
 #include "flare/base/expected.h"
 #include "flare/base/ref_ptr.h"
@@ -27,6 +37,7 @@
 #include "flare/fiber/semaphore.h"
 #include "flare/io/tls_context.h"
 #include "flare/rpc/client/client_side.h"
+#include "flare/rpc/http_client/http2_client_connection.h"
 #include "flare/rpc/http_client/http_client_connection.h"
 #include "flare/rpc/http_client/http_proxies.h"
 #include "flare/rpc/http_client_options.h"
@@ -60,15 +71,25 @@ class HttpConnections final
   struct Host;
 
  public:
-  // A connection for one request, and its place among those of its host.
+  enum class Wanted {
+    kAny,
+    // One that is new, or speaks HTTP/2: a kept one was broken.
+    kFresh,
+    // A new one that speaks HTTP/1.1, for something else than requests.
+    kOwn,
+  };
+
+  // A connection for one request, or a part of one.
   class Lease {
    public:
     Lease(Lease&&) noexcept = default;
     Lease& operator=(Lease&&) = delete;
     ~Lease();
 
+    // Null: connection() speaks HTTP/1.1, else there is none.
+    Http2ClientConnection* http2() const { return http2_.Get(); }
     HttpClientConnection& connection() const { return *connection_; }
-    // It had carried another request before.
+    // It was made for another request.
     bool reused() const { return reused_; }
     // The connection is used for something else than requests from here on:
     // it is neither kept nor closed, and counts as none of its host's.
@@ -82,6 +103,8 @@ class HttpConnections final
     std::shared_ptr<HttpConnections> all_;  // Null: moved from.
     std::shared_ptr<Host> host_;
     RefPtr<HttpClientConnection> connection_;  // Null: there is none.
+    RefPtr<Http2ClientConnection> http2_;      // ... or this one.
+    bool has_place_ = false;
     bool reused_ = false;
   };
 
@@ -102,9 +125,10 @@ class HttpConnections final
     return interceptors_;
   }
 
-  // Returns a kept connection, or a new one if there is none or if it should be
-  // `fresh`. Blocks. Fails with an HttpErrorCode.
-  Expected<Lease, flare::Status> Acquire(const HttpOrigin& origin, bool fresh,
+  // Returns a kept or shared connection, or a new one if there is none. Blocks.
+  // Fails with an HttpErrorCode.
+  Expected<Lease, flare::Status> Acquire(const HttpOrigin& origin,
+                                         Wanted wanted,
                                          const HttpWaitLimit& limit);
 
   // Hosts that it holds something for. For tests.
@@ -128,6 +152,19 @@ class HttpConnections final
         flare::Status(ENOMEM, "no memory to look it up")};
   };
 
+  // A connection that speaks HTTP/2.
+  struct Shared {
+    RefPtr<Http2ClientConnection> connection;
+    std::size_t requests = 0;  // 0: it is idle, and counts in kept_count_.
+  };
+
+  // A connection that one request opens, and others wait for.
+  struct Opening {
+    fiber::Event done;
+    // Once it is done. OK: there may be a connection.
+    flare::Status failure;
+  };
+
   // Lives as long as it has a lease, a connection or a look-up.
   struct Host {
     Host(HttpOrigin its_origin, std::size_t max)
@@ -141,10 +178,15 @@ class HttpConnections final
     std::vector<Connection> kept;
     // That under way, null if there is none. Guarded likewise.
     std::shared_ptr<Lookup> lookup;
+    // For HTTP/2, guarded likewise.
+    std::vector<Shared> shared;
+    std::shared_ptr<Opening> opening;  // Null: none is under way.
+    bool chose_http1 = false;          // In its latest handshake.
   };
   struct Open {
     Connection connection;
     std::shared_ptr<Host> host;
+    bool has_place = false;
   };
 
   explicit HttpConnections(HttpClientOptions options);
@@ -156,6 +198,22 @@ class HttpConnections final
 
   std::shared_ptr<Host> HostOf(const HttpOrigin& origin);
   void ForgetIfUnused(std::shared_ptr<Host> host);
+  // These fill *lease in. With a place of its own, unless it has one:
+  flare::Status TakeOne(Lease* lease, Wanted wanted,
+                        const HttpWaitLimit& limit);
+  // ... or by sharing a connection that speaks HTTP/2, if the host has any.
+  flare::Status TakeShared(Lease* lease, Wanted wanted,
+                           const HttpWaitLimit& limit);
+  // For all that wait for `opening`, too.
+  flare::Status OpenShared(Lease* lease, Wanted wanted, Opening* opening,
+                           const HttpWaitLimit& limit);
+  // Makes a new connection that speaks HTTP/2 one to be shared.
+  flare::Status Share(Lease* lease, const Connection& connection);
+  // False: there is none, or all have as many requests as they take, if *lease
+  // is not to `queue`.
+  bool Join(Lease* lease, bool queue) FLARE_REQUIRES(mutex_);
+  // At the end of a request.
+  void LeaveShared(Host* host, const Http2ClientConnection* http2);
   // A kept connection, null if there is none. `fresh`: none is wanted, and one
   // is closed, so that a new one stays within the limit.
   Connection TakeKept(Host* host, bool fresh);
@@ -168,17 +226,22 @@ class HttpConnections final
                                       std::shared_ptr<Lookup> lookup);
   void EndLookup(std::shared_ptr<Host> host, Lookup* lookup);
   Expected<Connection, flare::Status> Connect(const std::shared_ptr<Host>& host,
+                                              HttpClientHttp2 http2,
                                               const HttpWaitLimit& limit);
   Expected<Connection, flare::Status> ConnectTo(
       const Endpoint& peer, const std::shared_ptr<Host>& host,
-      const HttpWaitLimit& limit);
+      HttpClientHttp2 http2, const HttpWaitLimit& limit);
   flare::Status Establish(const Connection& connection,
                           const std::shared_ptr<Host>& host,
                           const HttpWaitLimit& limit);
-  Expected<TlsContext, flare::Status> Tls();
+  Expected<TlsContext, flare::Status> Tls(HttpClientHttp2 http2);
   // At the end of a request.
   void Keep(Host* host, const Connection& connection);
   std::vector<Connection> AllOpen();
+  // For a connection that begins to be idle now.
+  std::int64_t IdleEnd() const {
+    return SaturatingAdd(NowNs(), ToNs(options_.max_idle));
+  }
 
   const HttpClientOptions options_;
   const Expected<HttpProxies, flare::Status> proxies_;
@@ -192,7 +255,8 @@ class HttpConnections final
   std::map<HttpOrigin, std::weak_ptr<Host>> hosts_ FLARE_GUARDED_BY(mutex_);
   std::map<const HttpClientConnection*, Open> open_ FLARE_GUARDED_BY(mutex_);
   std::size_t kept_count_ FLARE_GUARDED_BY(mutex_) = 0;
-  TlsContext tls_ FLARE_GUARDED_BY(mutex_);  // Null: not needed yet.
+  // By HttpClientHttp2; null: not needed yet.
+  std::array<TlsContext, 3> tls_ FLARE_GUARDED_BY(mutex_);
 };
 
 }  // namespace flare::rpc

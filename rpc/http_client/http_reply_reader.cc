@@ -8,6 +8,12 @@
 
 namespace flare::rpc {
 
+flare::Status HttpBodyTooLarge(std::size_t max_body) {
+  return flare::Status(ERROR_RESPONSE_TOO_LARGE,
+                       "the body of the response exceeds max_body_size, " +
+                           std::to_string(max_body) + " bytes");
+}
+
 void HttpReplyReader::Start(bool to_head, std::size_t max_body,
                             bool may_switch) {
   to_head_ = to_head;
@@ -158,9 +164,7 @@ HttpReplyReader::Result HttpReplyReader::Malformed(std::string_view why) {
 }
 
 HttpReplyReader::Result HttpReplyReader::TooLarge() {
-  failure_ = flare::Status(ERROR_RESPONSE_TOO_LARGE,
-                           "the body of the response exceeds max_body_size, " +
-                               std::to_string(max_body_) + " bytes");
+  failure_ = HttpBodyTooLarge(max_body_);
   return Result::kFailed;
 }
 

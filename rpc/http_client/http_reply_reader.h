@@ -24,6 +24,9 @@
 
 namespace flare::rpc {
 
+// The error for a response with more bytes.
+flare::Status HttpBodyTooLarge(std::size_t max_body);
+
 class HttpReplyReader {
  public:
   static constexpr std::size_t kMaxHead = 64 << 10;

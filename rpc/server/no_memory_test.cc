@@ -15,6 +15,8 @@
 #include "flare/base/clock.h"
 #include "flare/fiber/runtime.h"
 #include "flare/fiber/this_fiber.h"
+#include "flare/rpc/http_client.h"
+#include "flare/rpc/http_handler.h"
 #include "flare/rpc/policy/call_policies.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -95,6 +97,7 @@ namespace flare::rpc::testing {
 namespace {
 
 constexpr std::size_t kBody = 40'000;
+constexpr char kEcho[] = "/echo";
 
 class NoMemoryTest : public ServerTest {
  protected:
@@ -108,6 +111,12 @@ class NoMemoryTest : public ServerTest {
       call.done->Run();
     };
     server().AddService(&streamer_);
+    server().AddHttpHandler(
+        kEcho, NewHttpPostHandler([](const HttpRequest& request,
+                                     HttpResponse* response, auto*) {
+          const OwnCode own;
+          response->set_body(*request.noncontiguous_body());
+        }));
     StartServer({"flare", "http+pb", "http+pb-text", "http+proto3-json",
                  "baidu-std", "trpc", "bolt", "http", "grpc"});
   }
@@ -254,6 +263,49 @@ TEST_F(NoMemoryTest, EachAllocationOfAClientMayFail) {
       while (call_once(-1) != STATUS_SUCCESS) {
         ASSERT_LT(NowNs(), give_up_ns) << "after allocation " << n;
       }
+    }
+    EXPECT_GT(failed, 0);
+  }
+}
+
+TEST_F(NoMemoryTest, EachAllocationOfAnHttpClientMayFail) {
+  const std::string url = "http://" + endpoint().ToString() + kEcho;
+  const std::string body(2 * kBody, 'x');
+  for (const HttpClientHttp2 http2 :
+       {HttpClientHttp2::kOff, HttpClientHttp2::kPriorKnowledge}) {
+    SCOPED_TRACE(static_cast<int>(http2));
+    HttpClient client({.http2 = http2});
+    // 0: the body has come back.
+    const auto ask = [&](int fail) {
+      int code = -1;
+      OnFiber([&] {
+        before_failure.store(fail);
+        try {
+          const auto response =
+              client.Post(url, body, {.timeout = std::chrono::seconds(20)});
+          if (!response) {
+            code = response.error().code();
+          } else if (response->body_size() == body.size()) {
+            code = 0;
+          }
+        } catch (const std::bad_alloc&) {
+        }
+      });
+      return code;
+    };
+    int failed = 0;
+    for (int n = 0; n != 1000; ++n) {
+      const int code = ask(n);
+      const bool done = FailOne::done();
+      before_failure.store(-1);
+      if (code != 0) ++failed;
+      ASSERT_NE(code, HttpClient::ERROR_TIMEOUT) << "at allocation " << n;
+      // A connection that breaks meanwhile may fail another one.
+      const std::int64_t give_up_ns = NowNs() + 20'000'000'000;
+      while (ask(-1) != 0) {
+        ASSERT_LT(NowNs(), give_up_ns) << "after allocation " << n;
+      }
+      if (!done) break;  // There are no more.
     }
     EXPECT_GT(failed, 0);
   }
