@@ -100,7 +100,10 @@ void PipelineConnector::ConnectSoon() {
     ScopedLock guard(mutex_);
     if (attempt_ != nullptr || NowNs() < blocked_until_ns_) return;
   }
-  static_cast<void>(StartShared());
+  try {
+    static_cast<void>(StartShared());
+  } catch (const std::bad_alloc&) {  // Then later.
+  }
 }
 
 Expected<std::shared_ptr<PipelineConnector::Attempt>, flare::Status>
@@ -237,6 +240,8 @@ PipelineConnector::Attempt::~Attempt() {
 PipelineConnector::Made PipelineConnector::Await(
     const std::shared_ptr<Attempt>& attempt, const WaitLimit& limit) {
   if (!attempt->done.WaitUntil(limit.stop, limit.at)) {
+    // relaxed: see in_doubt().
+    tried_.store(true, std::memory_order_relaxed);
     return limit.Exceeded("connecting",
                           {PIPELINE_TIMEOUT_UNSENT, PIPELINE_CANCELLED_UNSENT});
   }

@@ -37,14 +37,13 @@ struct ClusterPart {
   bool reads = false;  // A replica will do.
   // For the next attempt; null: the one that has the slot.
   RedisTopology::Server target = nullptr;
+  bool has_choice = false;  // Another attempt may go to another server.
   bool asking = false;
   int redirects = 0;
 
-  // Another server may run it as well.
-  bool has_choice() const { return reads || slot == kNoRedisSlot; }
-
-  // The last attempt's: `failure`, if it wasn't sent, or `replies`.
+  // The last attempt's: `failure`, if it wasn't sent, or `replies` of `server`.
   flare::Status failure = {};
+  RedisTopology::Server server = nullptr;
   std::vector<RedisReply> replies = {};
 };
 
@@ -89,13 +88,15 @@ class ClusterRequest {
 
   // Reads of slots that are written, too, have to come behind that.
   void KeepOrder();
-  flare::Status Aim(const Parts& parts);
+  flare::Status Aim(const Parts& parts, bool last_attempt);
   flare::Status Send(const Parts& parts);
   // It wasn't sent, and another server, or another attempt, may help.
   bool MaySendAgain(const ClusterGroup& group) const;
   // The part must be sent again. `*wait`: not at once.
   bool MustRepeat(ClusterPart* part, bool* wait);
   bool Follow(const RedisRedirect& redirect, ClusterPart* part, bool* wait);
+  // With a new map, perhaps.
+  void StartAgain(ClusterPart* part, bool* wait);
   // False: there is no time for it.
   bool Pause(int attempt) const;
   // `why` some parts weren't sent.
@@ -148,7 +149,9 @@ flare::Status ClusterRequest::Run() {
   Parts left;
   for (ClusterPart& part : parts_) left.push_back(&part);
   for (int attempt = 1;; ++attempt) {
-    if (auto status = Aim(left); !status.ok()) return FailureOfAll(status);
+    const bool last = attempt >= topology_->options().max_attempts;
+    if (auto status = Aim(left, last); !status.ok())
+      return FailureOfAll(status);
     if (auto status = Send(left); !status.ok()) return FailureOfAll(status);
     bool wait = false;
     std::erase_if(left, [&](ClusterPart* part) {
@@ -157,10 +160,7 @@ flare::Status ClusterRequest::Run() {
       return true;
     });
     if (left.empty()) return {};
-    if (attempt >= topology_->options().max_attempts ||
-        (wait && !Pause(attempt))) {
-      break;
-    }
+    if (last || (wait && !Pause(attempt))) break;
   }
   // The last refusal of a server is the reply.
   for (const ClusterPart* part : left) {
@@ -169,25 +169,31 @@ flare::Status ClusterRequest::Run() {
   return {};
 }
 
-flare::Status ClusterRequest::Aim(const Parts& parts) {
-  RedisTopology::Server any;  // All without keys go together.
+flare::Status ClusterRequest::Aim(const Parts& parts, bool last_attempt) {
+  const ClusterPart* any = nullptr;  // All without keys go together.
   for (ClusterPart* part : parts) {
-    if (part->target != nullptr) continue;
-    if (part->slot == kNoRedisSlot && any != nullptr) {
-      part->target = any;
+    if (part->target != nullptr) {
+      part->has_choice = false;
       continue;
     }
-    auto found = topology_->Find(part->slot, part->reads, limit_);
+    if (part->slot == kNoRedisSlot && any != nullptr) {
+      part->target = any->target;
+      part->has_choice = any->has_choice;
+      continue;
+    }
+    bool only = false;
+    auto found = topology_->Find(part->slot, part->reads, limit_, &only);
     if (!found) return found.error();
     part->target = *std::move(found);
-    if (part->slot == kNoRedisSlot) any = part->target;
+    part->has_choice = !only && !last_attempt;
+    if (part->slot == kNoRedisSlot) any = part;
   }
   return {};
 }
 
 bool AllHaveChoice(const ClusterGroup& group) {
   return std::all_of(group.parts.begin(), group.parts.end(),
-                     [](const auto* part) { return part->has_choice(); });
+                     [](const auto* part) { return part->has_choice; });
 }
 
 void SendClusterGroup(ClusterGroup* group, const WaitLimit& limit) {
@@ -209,6 +215,7 @@ void SendClusterGroup(ClusterGroup* group, const WaitLimit& limit) {
   auto next = exchange.earlier.begin();
   for (ClusterPart* part : group->parts) {
     if (group->asking) ++next;
+    part->server = group->server;
     const auto end = next + static_cast<std::ptrdiff_t>(part->commands.size());
     part->replies.assign(std::make_move_iterator(next),
                          std::make_move_iterator(end));
@@ -289,10 +296,10 @@ bool ClusterRequest::MaySendAgain(const ClusterGroup& group) const {
 
 bool ClusterRequest::MustRepeat(ClusterPart* part, bool* wait) {
   if (!part->failure.ok()) {
-    topology_->RequestRefresh();
-    return Follow(
-        {.kind = RedisRedirect::Kind::kWait, .slot = 0, .address = {}}, part,
-        wait);
+    StartAgain(part, wait);
+    // Other replicas are likely to refuse this client, too; the master isn't.
+    if (part->failure.code() == REDIS_REFUSED) part->reads = false;
+    return true;
   }
   const RedisReply* const refusal = RefusalOf(*part);
   if (refusal == nullptr) return false;
@@ -313,14 +320,19 @@ bool ClusterRequest::Follow(const RedisRedirect& redirect, ClusterPart* part,
       part->target = topology_->At(redirect.address);
       break;
     case RedisRedirect::Kind::kWait:
-      topology_->RequestRefresh();
-      part->target = nullptr;
+      StartAgain(part, wait);
       part->reads = false;  // A replica may be worse off than its master.
-      *wait = true;
       return true;
   }
   if (++part->redirects > kRedirectsWithoutDelay) *wait = true;
   return true;
+}
+
+void ClusterRequest::StartAgain(ClusterPart* part, bool* wait) {
+  topology_->RequestRefresh();
+  part->target = nullptr;
+  part->asking = false;
+  *wait = true;
 }
 
 bool ClusterRequest::Pause(int attempt) const {
@@ -355,7 +367,7 @@ ClusterReplies RunOnePart(RedisTopology* topology, const WaitLimit& limit,
   if (status.ok()) status = request.Run();
   if (!status.ok()) return status;
   ClusterPart& part = request.parts().front();
-  *server = std::move(part.target);
+  *server = std::move(part.server);
   return std::move(part.replies);
 }
 

@@ -10,6 +10,7 @@
 #include "flare/fiber/async.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/redis/redis_cluster.h"
 #include "flare/rpc/redis_client.h"
@@ -216,6 +217,13 @@ TEST_F(RedisRedirectTest, FollowsWithTransactions) {
   EXPECT_EQ(torn.code(), REDIS_NO_TRANSACTION);
   EXPECT_TRUE(torn.message().starts_with("redis://" + AddressOf(b_)))
       << torn.message();
+  // A refusal to which no attempt is left.
+  auto options = Options();
+  options.max_attempts = 1;
+  a = Connect(options);
+  result = transact();
+  Answer(a.get(), kTransaction, "+OK\r\n-CLUSTERDOWN no\r\n-EXECABORT\r\n");
+  EXPECT_EQ(Said(std::move(result)), "error: EXECABORT");
 }
 
 TEST_F(RedisRedirectTest, GivesUpGoingRound) {
@@ -352,7 +360,7 @@ TEST_F(RedisRedirectTest, AsksOtherSeeds) {
   EXPECT_EQ(ErrorOf(Get("foo")).code(), REDIS_FAIL_TO_CONNECT);
 }
 
-// All over one connection.
+// For each map over another connection: the name may have another address.
 TEST_F(RedisRedirectTest, AsksSeedsAgain) {
   testing::DeadAddress dead;
   auto options = Options();
@@ -371,13 +379,13 @@ TEST_F(RedisRedirectTest, AsksSeedsAgain) {
       return condition();
     });
   };
-  ASSERT_TRUE(get_until([&] { return a_.HasVisitor(); }));
-  seed = a_.Accept();
-  for (int i = 0; i != 4; ++i) {  // Twice for each map.
-    ASSERT_TRUE(get_until([&] { return seed->HasInput(); }));
+  for (int maps = 0; maps != 2; ++maps) {
+    ASSERT_TRUE(get_until([&] { return a_.HasVisitor(); }));
+    seed = a_.Accept();
     Answer(seed.get(), kSlots, "*0\r\n");
+    Answer(seed.get(), kSlots, "*0\r\n");  // It is asked again.
+    EXPECT_TRUE(seed->AtEnd());
   }
-  EXPECT_FALSE(a_.HasVisitor());
 }
 
 TEST_F(RedisRedirectTest, PassesOverMastersThatAreGone) {
@@ -399,10 +407,24 @@ TEST_F(RedisRedirectTest, PassesOverMastersThatAreGone) {
 // As one without power.
 TEST_F(RedisRedirectTest, PassesOverMastersThatAreSilent) {
   testing::SilentAddress silent;
-  auto a =
-      Connect({{0, 9999, {silent.endpoint()}}, {10000, 16383, {a_.endpoint()}}},
-              Options());
-  // Each is the first to be tried for one of two sessions.
+  auto options = Options();
+  options.max_attempts = 1;
+  const std::vector<Range> map = {{0, 9999, {silent.endpoint()}},
+                                  {10000, 16383, {a_.endpoint()}}};
+  const auto ping_a = [&](RawPeer* a) {
+    for (int i = 0; i != 4; ++i) {
+      auto ping = Do({"PING"});
+      Answer(a, kPing, "+PONG\r\n");
+      EXPECT_EQ(Said(std::move(ping)), "PONG");
+    }
+  };
+  // A command has tried it.
+  auto a = Connect(map, options);
+  EXPECT_EQ(ErrorOf(Do({"GET", "bar"}, {.timeout = 1ms})).code(),
+            REDIS_TIMEOUT_UNSENT);
+  ping_a(a.get());
+  // A session has: each of the two is the first for one of two.
+  a = Connect(map, options);
   const auto dedicate_twice = [&](std::chrono::milliseconds timeout) {
     return client_.Dedicate({.timeout = timeout}) &&
            client_.Dedicate({.timeout = timeout});
@@ -410,14 +432,7 @@ TEST_F(RedisRedirectTest, PassesOverMastersThatAreSilent) {
   auto timeout = 1ms;
   while (!dedicate_twice(timeout) && timeout < 20s) timeout *= 2;
   EXPECT_LT(timeout, 20s);
-  // From here on a connection is being made.
-  EXPECT_EQ(ErrorOf(Do({"GET", "bar"}, {.timeout = 1ms})).code(),
-            REDIS_TIMEOUT_UNSENT);
-  for (int i = 0; i != 4; ++i) {
-    auto ping = Do({"PING"});
-    Answer(a.get(), kPing, "+PONG\r\n");
-    EXPECT_EQ(Said(std::move(ping)), "PONG");
-  }
+  ping_a(a.get());
 }
 
 TEST_F(RedisRedirectTest, LeavesTimeForAnotherServer) {
@@ -437,6 +452,54 @@ TEST_F(RedisRedirectTest, LeavesTimeForAnotherServer) {
     }
   }
   EXPECT_TRUE(pinged);
+}
+
+TEST_F(RedisRedirectTest, LeavesNoTimeBehindTheLastAttempt) {
+  auto options = Options();
+  options.read_from_replicas = true;
+  options.max_attempts = 1;
+  bool answered = false;
+  for (auto timeout = 100ms; !answered && timeout < 20s; timeout *= 2) {
+    Open(options, AddressOf(a_));
+    auto ping = Do({"PING"});
+    auto a = a_.Accept();
+    Answer(a.get(), kReadOnly, "+OK\r\n");
+    Answer(a.get(), kSlots,
+           MapOf({{0, 16383, {a_.endpoint(), b_.endpoint()}}}));
+    Answer(a.get(), kPing, "+PONG\r\n");
+    EXPECT_EQ(Said(std::move(ping)), "PONG");
+    auto foo = Do({"GET", "foo"}, {.timeout = timeout});
+    auto b = b_.Accept();
+    EXPECT_EQ(b->ReadExactly(kReadOnly.size()), kReadOnly);
+    this_fiber::SleepFor(timeout * 6 / 10);
+    b->Send("+OK\r\n");
+    EXPECT_TRUE(fiber::testing::Eventually(
+        [&] { return b->HasInput() || foo.IsReady(); }));
+    if (b->HasInput()) Answer(b.get(), kGetFoo, "+b\r\n");
+    answered = ErrorOf(std::move(foo)).ok();
+  }
+  EXPECT_TRUE(answered);
+}
+
+TEST_F(RedisRedirectTest, TriesAnotherReplicaFirst) {
+  testing::DeadAddress dead;
+  auto options = Options();
+  options.read_from_replicas = true;
+  options.max_attempts = 2;
+  Open(options, AddressOf(a_));
+  auto foo = Get("foo");
+  auto a = a_.Accept();
+  Answer(a.get(), kReadOnly, "+OK\r\n");
+  Answer(a.get(), kSlots,
+         MapOf({{0, 16383, {a_.endpoint(), b_.endpoint(), dead.endpoint()}}}));
+  auto b = b_.Accept();
+  Answer(b.get(), kReadOnly, "+OK\r\n");
+  for (int i = 0; i != 2; ++i) {  // One begins with each.
+    if (i != 0) foo = Get("foo");
+    Answer(b.get(), kGetFoo, "+b\r\n");
+    EXPECT_EQ(Said(std::move(foo)), "b");
+  }
+  EXPECT_FALSE(a->HasInput());
 }
 
 TEST_F(RedisRedirectTest, PassesOverReplicasThatAreGone) {

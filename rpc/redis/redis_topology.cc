@@ -104,23 +104,28 @@ RedisTopology::Server RedisTopology::Move(int slot,
 }
 
 RedisTopology::Found RedisTopology::Find(int slot, bool reads,
-                                         const WaitLimit& limit) {
+                                         const WaitLimit& limit, bool* only) {
   RefreshIfOld();
+  bool ignored = false;
+  if (only == nullptr) only = &ignored;
   for (;;) {
-    if (Server server = Look(slot, reads); server != nullptr) return server;
+    Server server = Look(slot, reads, only);
+    if (server != nullptr) return server;
     if (auto status = AwaitMap(limit); !status.ok()) return status;
   }
 }
 
-RedisTopology::Server RedisTopology::Look(int slot, bool reads) {
+RedisTopology::Server RedisTopology::Look(int slot, bool reads, bool* only) {
   const std::size_t turn = NextTurn();
   std::size_t choices = 0;
   Server first = Choose(slot, reads, turn, 0, &choices);
-  if (choices < 2 || !first->in_doubt()) return first;
+  *only = choices < 2;
+  if (*only || !first->in_doubt()) return first;
   first->ConnectSoon();
   for (std::size_t n = 1; n < choices; ++n) {
     Server other = Choose(slot, reads, turn, n, &choices);
     if (!other->in_doubt()) return other;
+    other->ConnectSoon();
   }
   return first;
 }
@@ -243,7 +248,9 @@ flare::Status RedisTopology::AskSomebody() {
   AddSeeds(&servers);
   const auto seeds = std::span<const Server>(servers).subspan(known);
   if (AskOneOf(seeds, patience / kImpatience).ok()) return {};
-  return AskOneOf(servers, patience);
+  flare::Status status = AskOneOf(servers, patience);
+  if (!status.ok()) ForgetOutsiders(servers);
+  return status;
 }
 
 flare::Status RedisTopology::AskOneOf(std::span<const Server> servers,
@@ -277,6 +284,27 @@ void RedisTopology::AddSeeds(std::vector<Server>* servers) {
       servers->push_back(std::move(server));
     }
   }
+}
+
+void RedisTopology::ForgetOutsiders(const std::vector<Server>& asked) {
+  // While there is no map, each command asks, and shouldn't have to connect.
+  const std::int64_t now = NowNs();
+  if (now < next_forgetting_ns_) return;
+  next_forgetting_ns_ = SaturatingAdd(now, ToNs(options_.min_refresh_interval));
+  for (const Server& server : asked) {
+    if (!server->connected() || IsInMap(server)) continue;
+    ScopedLock guard(mutex_);
+    servers_.erase(server->address());
+  }
+}
+
+bool RedisTopology::IsInMap(const Server& server) {
+  ScopedLock guard(lock_);
+  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+    return shard.master == server ||
+           std::find(shard.replicas.begin(), shard.replicas.end(), server) !=
+               shard.replicas.end();
+  });
 }
 
 void RedisTopology::TakeMap(const RedisSlotMap& map) {

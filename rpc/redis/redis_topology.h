@@ -51,10 +51,11 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   // one of those, in turn. Any master with slots for kNoRedisSlot, and for
   // slots that nobody has. Where there is a choice, servers in_doubt() are
   // passed over, and connected to in the background, so that they come back;
-  // for a read the master takes the place of the last replica. Blocks while
-  // there is no map yet. Fails with a RedisErrorCode of commands that weren't
-  // sent.
-  Found Find(int slot, bool reads, const WaitLimit& limit);
+  // for a read the master takes the place of the last replica. `*only`: there
+  // is no choice. Blocks while there is no map yet. Fails with a RedisErrorCode
+  // of commands that weren't sent.
+  Found Find(int slot, bool reads, const WaitLimit& limit,
+             bool* only = nullptr);
   // One for each set of slots. Blocks and fails as Find() does.
   Expected<std::vector<Server>, flare::Status> Masters(const WaitLimit& limit);
   // Masters() in the order in which to try them: beginning with another one
@@ -91,7 +92,7 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
 
   Server NewServer(const std::string& address);
   // Null: there is no map.
-  Server Look(int slot, bool reads);
+  Server Look(int slot, bool reads, bool* only);
   // A server that may run the command, the `n`th from its `turn` on, and how
   // many there are.
   Server Choose(int slot, bool reads, std::size_t turn, std::size_t n,
@@ -112,6 +113,11 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   std::vector<Server> KnownServers();
   // Adds seeds that aren't there.
   void AddSeeds(std::vector<Server>* servers);
+  // Nobody that was `asked` has answered with a map. Forgets those that have a
+  // connection, but are in no map, so that their names are looked up again:
+  // another address may be that of a better server.
+  void ForgetOutsiders(const std::vector<Server>& asked);
+  bool IsInMap(const Server& server);
   void TakeMap(const RedisSlotMap& map);
 
   const RedisUri uri_;
@@ -129,6 +135,9 @@ class RedisTopology final : public std::enable_shared_from_this<RedisTopology> {
   Servers servers_ FLARE_GUARDED_BY(mutex_);
   std::shared_ptr<Refresh> refresh_ FLARE_GUARDED_BY(mutex_);
   std::int64_t next_refresh_ns_ FLARE_GUARDED_BY(mutex_) = 0;
+
+  // Only the question under way uses it.
+  std::int64_t next_forgetting_ns_ = 0;
 };
 
 }  // namespace flare::rpc
