@@ -83,6 +83,10 @@ TEST(HttpProxies, AreForNoAddressOfSomeNetworks) {
   EXPECT_FALSE(IsProxied({"x", "0.0.0.0/0"}, "http://1.2.3.4/"));
   EXPECT_TRUE(IsProxied({"0.0.0.0/0"}, "http://[::1]/"));
   EXPECT_FALSE(IsProxied({"10.0.0.1/32"}, "http://[::ffff:10.0.0.1]/"));
+  EXPECT_FALSE(IsProxied({"::ffff:10.0.0.0/104"}, "http://10.1.2.3/"));
+  EXPECT_FALSE(IsProxied({"::ffff:10.0.0.0/104"}, "http://[::ffff:10.1.2.3]/"));
+  EXPECT_TRUE(IsProxied({"::ffff:10.0.0.0/104"}, "http://11.1.2.3/"));
+  EXPECT_FALSE(IsProxied({"::ffff:0.0.0.0/96"}, "http://1.2.3.4/"));
   EXPECT_FALSE(IsProxied({"::1/128"}, "http://[::1]:81/"));
   EXPECT_TRUE(IsProxied({"::1/128"}, "http://[::2]/"));
   for (const char* network : {"fd00::/8", "[fd00::]/8", "FD12::/8"}) {
@@ -93,7 +97,8 @@ TEST(HttpProxies, AreForNoAddressOfSomeNetworks) {
   EXPECT_TRUE(IsProxied({"0.0.0.0/0", "::/0"}, "http://example.com/"));
   for (const char* none :
        {"10.0.0.1/33", "10.0.0.1/", "/8", "10.0.0/8", "10.0.0.1/-1",
-        "10.0.0.1/8x", "::1/129", "::1/256", "[::1/128", "a/8"}) {
+        "10.0.0.1/8x", "::1/129", "::1/256", "[::1/128", "a/8",
+        "::ffff:10.0.0.1/95", "::ffff:10.0.0.1/129"}) {
     EXPECT_TRUE(IsProxied({none}, "http://10.0.0.1/")) << none;
     EXPECT_TRUE(IsProxied({none}, "http://[::1]/")) << none;
   }

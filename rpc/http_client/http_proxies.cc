@@ -1,5 +1,7 @@
 #include "flare/rpc/http_client/http_proxies.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -121,16 +123,22 @@ std::optional<HttpProxies::Network> HttpProxies::ParseNetwork(
     std::string_view text) {
   const std::size_t slash = text.find('/');
   if (slash == text.npos) return std::nullopt;
-  const auto bits = TryParse<std::uint8_t>(text.substr(slash + 1));
+  const unsigned bits =
+      TryParse<std::uint8_t>(text.substr(slash + 1)).value_or(255);
   std::string_view ip = text.substr(0, slash);
   if (ip.starts_with('[') && ip.ends_with(']')) {
     ip = ip.substr(1, ip.size() - 2);
   }
   Network network;
   if (network.first = EndpointFromIpv4(ip, 0); !network.first.empty()) {
-    network.ipv4_bits = bits.value_or(255);
+    network.ipv4_bits = bits;
   } else if (network.first = EndpointFromIpv6(ip, 0); !network.first.empty()) {
-    network.ipv6_bits = bits.value_or(255);
+    network.ipv6_bits = bits;
+    // Addresses in ::ffff:0:0/96 count as IPv4, so no network is larger.
+    constexpr unsigned kMapped = 96;
+    if (network.first.Network(32, 128).family() == AF_INET) {
+      network.ipv4_bits = bits < kMapped ? 255 : bits - kMapped;
+    }
   }
   if (network.first.empty() || network.ipv4_bits > 32 ||
       network.ipv6_bits > 128) {

@@ -60,7 +60,7 @@ void BatchExporter::Add(std::shared_ptr<const SpanData> span) {
     }
   }
   if (span != nullptr) {  // [BE1]
-    Drop();
+    Drop(1);
   } else if (full) {
     full_.release();  // [BE2]
   }

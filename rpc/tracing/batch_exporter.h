@@ -31,7 +31,7 @@ class BatchExporter {
   };
   struct Statistics {
     std::uint64_t exported = 0;  // By all exporters.
-    // The queue was full, or had been closed, or there was no memory.
+    // The queue was full, or had been closed, or there was no memory to export.
     std::uint64_t dropped = 0;
     std::uint64_t failed = 0;  // By one exporter at least.
   };
@@ -45,8 +45,6 @@ class BatchExporter {
 
   // Any thread or fiber; doesn't block.
   void Add(std::shared_ptr<const SpanData> span);
-  // Counts `n` spans that can't be exported.
-  void Drop(std::size_t n = 1);
 
   // Exports the spans that wait, and ends the fiber. Blocks the fiber or
   // thread: for the timeout at most, and as long again if an Export() is under
@@ -57,6 +55,8 @@ class BatchExporter {
   Statistics statistics() const;
 
  private:
+  // Counts `n` spans that can't be exported.
+  void Drop(std::size_t n);
   void Run();
   void TakeAll();
   std::chrono::steady_clock::time_point Deadline(const std::stop_token& stop);

@@ -10,13 +10,22 @@ namespace {
 // without tracing may be linked with it.
 const fiber::ExecutionLocal<RefPtr<RecordedSpan>> current_span;
 
+const RefPtr<RecordedSpan> no_span;
+
 }  // namespace
 
-RefPtr<RecordedSpan>* CurrentRecordedSpan() {
+const RefPtr<RecordedSpan>* CurrentRecordedSpan() {
   try {
     return current_span.get();
+  } catch (const std::bad_alloc&) {  // A context without the place has no span.
+    return &no_span;
+  }
+}
+
+void SetCurrentRecordedSpan(RefPtr<RecordedSpan> span) {
+  try {
+    if (auto* const place = current_span.get()) *place = std::move(span);
   } catch (const std::bad_alloc&) {  // No call fails for want of a span.
-    return nullptr;
   }
 }
 

@@ -9,10 +9,12 @@
 
 namespace flare {
 
-// The place in the current context; null outside of contexts, and where there
-// is no memory for it. Written by the
-// interceptor of a server, before others run in the context.
-RefPtr<RecordedSpan>* CurrentRecordedSpan();
+// The span that is kept in the current context: a null RefPtr if there is none,
+// also for want of memory for its place. Null outside of contexts.
+const RefPtr<RecordedSpan>* CurrentRecordedSpan();
+// Keeps `span` in the current context, before others run there. No effect
+// outside of contexts, and without memory for its place.
+void SetCurrentRecordedSpan(RefPtr<RecordedSpan> span);
 
 // A context for a part of the work in `whole`, whose span is `span`. A context
 // of its own if `whole` is null.

@@ -284,9 +284,12 @@ class GrpcExporter final : public SpanExporter {
     channel_.CallMethod(ExportMethod(), &controller, &request, &reply, nullptr);
     if (!controller.Failed()) return {.status = StatusOf(reply)};
     const auto pause = RetryDelay(controller);
-    return {.status = Status(controller.ErrorCode(), controller.ErrorText()),
-            .later = MayTakeLater(rpc::GrpcFromStatus(controller.ErrorCode()),
-                                  pause.has_value()),
+    const int code = controller.ErrorCode();
+    // Our own client side doesn't come back for this channel.
+    const bool ends = code == rpc::STATUS_CHANNEL_SHUTDOWN;
+    return {.status = Status(code, controller.ErrorText()),
+            .later = !ends &&
+                     MayTakeLater(rpc::GrpcFromStatus(code), pause.has_value()),
             .pause = pause.value_or(std::chrono::nanoseconds(0))};
   }
 

@@ -361,6 +361,17 @@ TEST_F(OtlpExporterTest, ACollectorThatIsGoneHoldsNobodyUpForLong) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
+TEST_F(OtlpExporterTest, TheEndOfTheClientSideIsNoReasonToRepeat) {
+  Install({.export_interval = std::chrono::hours(1),
+           .export_timeout = std::chrono::minutes(4)});
+  { ScopedSpan part("job"); }
+  channel_.reset();
+  ShutdownClientSide();
+  const auto begin = std::chrono::steady_clock::now();
+  tracing_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
+}
+
 // A collector over HTTP, with a reply to each request.
 class HttpCollector {
  public:

@@ -48,7 +48,11 @@ ScopedSpan::ScopedSpan(std::string_view name) {
   } catch (const std::bad_alloc&) {  // The program's code goes on without it.
     if (const auto tracer = Tracer::Installed()) tracer->Drop();
   }
-  Span::operator=(CurrentSpan());  // The part's, if there is one.
+  Span current = CurrentSpan();  // The part's, if there is one.
+  // A part that is lost leaves its parent's span alone.
+  if (part_ != nullptr || !current.recording()) {
+    Span::operator=(std::move(current));
+  }
 }
 
 std::unique_ptr<ScopedSpan::Part> ScopedSpan::Begin(std::string_view name) {

@@ -42,10 +42,10 @@ namespace flare {
 // | in no execution context: a job of a program | a trace of its own|
 // | without tracing, or without memory for it   | none              |
 //
-// Where there is none this is an empty handle of the current span's trace: it
-// allocates nothing, except the first one in such a context. Never blocks; the
-// end of a sampled one takes the locks of the page and of the exporter for a
-// moment.
+// Where there is none, nothing is recorded, and the handle is empty; in a call
+// whose trace isn't sampled it names that trace. Nothing is allocated then,
+// except by the first one in such a context. Never blocks; the end of a sampled
+// one takes the locks of the page and of the exporter for a moment.
 class [[nodiscard]] ScopedSpan : public Span {
  public:
   // Copies the name, if there is a span.
@@ -61,10 +61,9 @@ class [[nodiscard]] ScopedSpan : public Span {
  private:
   struct Part;
 
-  // Null: there is no span.
   static std::unique_ptr<Part> Begin(std::string_view name);
 
-  std::unique_ptr<Part> part_;
+  std::unique_ptr<Part> part_;  // Null: there is no span.
 };
 
 }  // namespace flare

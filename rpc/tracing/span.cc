@@ -41,6 +41,7 @@ std::optional<std::string> Span::baggage(std::string_view name) const {
 template <class Value>
 void Span::Set(std::string_view name, Value value) {
   if (!recording()) return;
+  bool memory = true;
   try {
     // A copy only of values that are kept.
     if constexpr (std::is_same_v<Value, std::string_view>) {
@@ -49,8 +50,10 @@ void Span::Set(std::string_view name, Value value) {
       span_->SetAttribute(name, value);
     }
   } catch (const std::bad_alloc&) {  // The program's call is what matters.
-    span_->DropAttribute();
+    memory = false;
   }
+  // Waits for a lock, which may suspend the fiber: not within a catch block.
+  if (!memory) span_->DropAttribute();
 }
 
 void Span::SetAttribute(std::string_view name, std::string_view value) {
@@ -66,11 +69,13 @@ void Span::SetInteger(std::string_view name, std::int64_t value) {
 
 void Span::AddEvent(std::string_view name) {
   if (!recording()) return;
+  bool memory = true;
   try {
     span_->AddEvent(name);
   } catch (const std::bad_alloc&) {
-    span_->DropEvent();
+    memory = false;
   }
+  if (!memory) span_->DropEvent();  // As in Set().
 }
 
 Span CurrentSpan() {

@@ -93,12 +93,15 @@ void Tracer::End(RecordedSpan* span, SpanData outcome) {
   if (exporter_ != nullptr) exporter_->Add(data);
 }
 
-void Tracer::Drop() {
-  if (exporter_ != nullptr) exporter_->Drop();
+// relaxed, here and below: counts that order nothing else.
+void Tracer::Drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
+
+std::uint64_t Tracer::dropped() const {
+  const std::uint64_t lost = dropped_.load(std::memory_order_relaxed);
+  return exporter_ == nullptr ? lost : lost + exporter_->statistics().dropped;
 }
 
 void Tracer::DropBaggage(std::size_t members) {
-  // relaxed, here and below: a count that orders nothing else.
   if (members != 0) {
     dropped_baggage_.fetch_add(members, std::memory_order_relaxed);
   }

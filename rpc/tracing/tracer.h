@@ -51,6 +51,8 @@ class Tracer {
   void End(RecordedSpan* span, SpanData outcome);
   // Counts a span that is lost for want of memory.
   void Drop();
+  // Spans that Drop() has counted, and those that the exporter has dropped.
+  std::uint64_t dropped() const;
   // Counts members of baggage that are not handed on.
   void DropBaggage(std::size_t members);
   std::uint64_t dropped_baggage() const;
@@ -70,6 +72,7 @@ class Tracer {
   const std::uint64_t sampled_below_;  // 2^63: all are.
   RecentSpans recent_;
   const std::unique_ptr<BatchExporter> exporter_;
+  std::atomic<std::uint64_t> dropped_{0};
   std::atomic<std::uint64_t> dropped_baggage_{0};
 };
 

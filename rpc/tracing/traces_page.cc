@@ -192,10 +192,13 @@ std::vector<std::string> CellsOf(const SpanData& span) {
 
 std::string Summary(const Tracer& tracer) {
   std::string text = "sent and received: messages/bytes; times are UTC";
+  const std::uint64_t dropped = tracer.dropped();
   if (tracer.exporter() != nullptr) {
     const BatchExporter::Statistics s = tracer.exporter()->statistics();
     text += "; exported " + std::to_string(s.exported) + ", dropped " +
-            std::to_string(s.dropped) + ", failed " + std::to_string(s.failed);
+            std::to_string(dropped) + ", failed " + std::to_string(s.failed);
+  } else if (dropped != 0) {
+    text += "; dropped " + CountOf(dropped, "span");
   }
   if (const std::uint64_t members = tracer.dropped_baggage(); members != 0) {
     text += "; dropped " + CountOf(members, "member") + " of baggage";

@@ -66,6 +66,14 @@ TEST_F(TracesPageTest, ListsSpans) {
   EXPECT_THAT(Get("?method=nothing"), HasSubstr("# 0 spans"));
 }
 
+TEST_F(TracesPageTest, CountsLostSpansWithoutAnExporter) {
+  EXPECT_THAT(Get(""), Not(HasSubstr("dropped")));
+  tracer_.Drop();
+  tracer_.Drop();
+  EXPECT_EQ(tracer_.dropped(), 2u);
+  EXPECT_THAT(Get(""), HasSubstr("; dropped 2 spans"));
+}
+
 TEST_F(TracesPageTest, ShowsATraceAsATree) {
   const auto root = Add(nullptr, "root");
   const auto child = Add(root, "child");

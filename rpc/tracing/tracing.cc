@@ -133,11 +133,11 @@ Tracing::~Tracing() {
 }
 
 Tracing::Statistics Tracing::statistics() const {
-  Statistics all = {.dropped_baggage = tracer_->dropped_baggage()};
+  Statistics all = {.dropped = tracer_->dropped(),
+                    .dropped_baggage = tracer_->dropped_baggage()};
   if (tracer_->exporter() == nullptr) return all;
   const BatchExporter::Statistics s = tracer_->exporter()->statistics();
   all.exported = s.exported;
-  all.dropped = s.dropped;
   all.failed = s.failed;
   return all;
 }

@@ -118,9 +118,7 @@ class TracingServerInterceptor final : public ServerInterceptor {
                    begun.span.Get());
       call.ObserveMessages(CountMessages(begun.span));
     }
-    if (RefPtr<RecordedSpan>* const place = CurrentRecordedSpan()) {
-      *place = begun.span;
-    }
+    SetCurrentRecordedSpan(begun.span);
     return begun;
   }
 
@@ -334,19 +332,22 @@ class TracingHttpClientInterceptor final : public HttpClientInterceptor {
     tracer_->End(span, std::move(outcome));
   }
 
-  // In place of the caller's own, except baggage.
+  // In place of the caller's own, except baggage. All of them, or without
+  // memory none.
   void SetHeaders(const RecordedSpan& span, HttpHeaders* headers) const {
     const TraceHeaderOptions& options = tracer_->headers();
+    HttpHeaders changed = *headers;
     for (const TraceHeaderForm form : options.forms) {
-      for (const auto name : TraceHeaderNames(form)) headers->Remove(name);
+      for (const auto name : TraceHeaderNames(form)) changed.Remove(name);
     }
     WriteTraceHeaders(options, span.context(),
                       [&](std::string_view name, const std::string& value) {
-                        headers->Set(name, value);
+                        changed.Append(name, value);
                       });
-    if (!span.baggage().empty() && !headers->contains(kBaggage)) {
-      headers->Append(kBaggage, span.baggage());
+    if (!span.baggage().empty() && !changed.contains(kBaggage)) {
+      changed.Append(kBaggage, span.baggage());
     }
+    *headers = std::move(changed);
   }
 
   const std::shared_ptr<Tracer> tracer_;

@@ -13,12 +13,17 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "flare/base/ref_ptr.h"
 #include "flare/base/testing/replaced_new.h"
+#include "flare/fiber/execution_context.h"
+#include "flare/fiber/testing/eventually.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/extension.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/http_handler.h"
+#include "flare/rpc/http_message.h"
 #include "flare/rpc/interceptor.h"
 #include "flare/rpc/rpc_channel.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -27,6 +32,7 @@
 #include "flare/rpc/tracing/scoped_span.h"
 #include "flare/rpc/tracing/span_exporter.h"
 #include "flare/rpc/tracing/trace_context.h"
+#include "flare/rpc/tracing/trace_headers.h"
 #include "flare/rpc/tracing/tracing.h"
 #include "gtest/gtest.h"
 
@@ -130,6 +136,9 @@ class Bracket final : public ServerInterceptor,
   }
 };
 
+// A caller's own: no good one.
+const std::string kOwnTraceparent = "mine";
+
 class KeepNothing final : public SpanExporter {
   flare::Status Export(const SpanBatch&,
                        std::chrono::steady_clock::time_point) override {
@@ -141,16 +150,20 @@ class TracingNoMemoryTest : public ServerTest {
  protected:
   void SetUp() override {
     ServerTest::SetUp();
-    auto tracing = Tracing::Install({.baggage = true,
-                                     .exporters = {exporter_},
-                                     .export_interval = std::chrono::hours(1)});
+    auto tracing = Tracing::Install(
+        {.header_forms = {TraceHeaderForm::kW3c, TraceHeaderForm::kB3Multi},
+         .baggage = true,
+         .exporters = {exporter_},
+         .export_interval = std::chrono::hours(1)});
     ASSERT_TRUE(tracing) << tracing.error();
     tracing_ = *std::move(tracing);
     inside_.emplace(Bracket<false>::AsExtension());
     server().AddHttpHandler(
-        "/", NewHttpGetHandler(
-                 [](const HttpRequest&, HttpResponse* response,
-                    HttpServerContext*) { response->set_body("found"); }));
+        "/", NewHttpGetHandler([](const HttpRequest& request,
+                                  HttpResponse* response, HttpServerContext*) {
+          ExpectAllTraceHeadersOrNone(*request.headers());
+          response->set_body("found");
+        }));
     StartServer({"flare", "http"});
     channel_ = std::make_unique<RpcChannel>("flare://" + endpoint().ToString());
     http_client_ = std::make_unique<HttpClient>();
@@ -176,9 +189,17 @@ class TracingNoMemoryTest : public ServerTest {
     // As the caller has left it.
     EXPECT_EQ(call.controller.MutableMetadata()->size(), 2u);
   }
+  // Or else those that the caller has set.
+  static void ExpectAllTraceHeadersOrNone(const HttpHeaders& headers) {
+    const bool any = headers.TryGet("traceparent") != kOwnTraceparent;
+    for (const char* name : {"x-b3-traceid", "x-b3-spanid", "x-b3-sampled"}) {
+      EXPECT_EQ(headers.contains(name), any) << headers.ToString();
+    }
+  }
   void Get() {
     const auto response =
-        http_client_->Get("http://" + endpoint().ToString() + "/");
+        http_client_->Get("http://" + endpoint().ToString() + "/",
+                          {.headers = {"traceparent: " + kOwnTraceparent}});
     ASSERT_TRUE(response) << response.error();
     EXPECT_EQ(*response->body(), "found");
   }
@@ -234,24 +255,61 @@ TEST_F(TracingNoMemoryTest, RequestsOfHttpClientsGoWell) {
   ExpectCallsToGoWell(Side::kHttpClient, get, /*others=*/1);
 }
 
+SpanBatch SpansOf(const Tracing& tracing, SpanKind kind) {
+  SpanBatch spans = tracing.recent_spans();
+  std::erase_if(spans, [kind](const auto& span) { return span->kind != kind; });
+  return spans;
+}
+
 TEST_F(TracingNoMemoryTest, PartsOfMethodsThrowNothing) {
-  int runs = 0;
-  service().on_call = [&](TestCall call) {
-    const std::string text(200, 'z');
-    do {
-      tracing_memory_failed = false;
+  for (const bool once : {false, true}) {
+    tracing_memory_fails_once = once;
+    service().on_call = [&](TestCall call) {
+      const std::string text(200, 'z');
+      int runs = 0;
+      do {
+        tracing_memory_failed = false;
+        const Unlimited at_last;
+        SetMemoryLeft(runs++);
+        ScopedSpan part(text);
+        part.SetAttribute("name", text);
+        part.SetAttribute(text, 1);
+        part.AddEvent(text);
+        part.SetFailed(text);
+      } while (tracing_memory_failed);
+      EXPECT_GT(runs, 2);
+      FlexibleService::Echo(call);
+    };
+    Call();
+  }
+  ASSERT_TRUE(fiber::testing::Eventually(
+      [&] { return SpansOf(*tracing_, SpanKind::kServer).size() == 2; }));
+  // Nothing that was meant for a lost part.
+  for (const auto& span : SpansOf(*tracing_, SpanKind::kServer)) {
+    EXPECT_EQ(span->attributes.size() + span->dropped_attributes, 0u);
+    EXPECT_EQ(span->events.size() + span->dropped_events, 0u);
+  }
+  std::size_t dropped = 0;
+  for (const auto& span : SpansOf(*tracing_, SpanKind::kInternal)) {
+    EXPECT_LE(span->dropped_attributes + span->dropped_events, 1u);
+    dropped += span->dropped_attributes + span->dropped_events;
+  }
+  EXPECT_GE(dropped, 3u);  // Two attributes and an event, of a part each.
+}
+
+TEST_F(TracingNoMemoryTest, PartsBeginNoTracesInContextsOfTheProgramsOwn) {
+  tracing_memory_fails_once = true;
+  tracing_memory_failed = false;
+  std::vector<RefPtr<fiber::ExecutionContext>> contexts;
+  while (!tracing_memory_failed) {  // Until the pool of places is empty.
+    contexts.push_back(fiber::ExecutionContext::Create());
+    contexts.back()->Execute([] {
       const Unlimited at_last;
-      SetMemoryLeft(runs++);
-      ScopedSpan part(text);
-      part.SetAttribute("name", text);
-      part.SetAttribute(text, 1);
-      part.AddEvent(text);
-      part.SetFailed(text);
-    } while (tracing_memory_failed);
-    FlexibleService::Echo(call);
-  };
-  Call();
-  EXPECT_GT(runs, 2);
+      SetMemoryLeft(0);
+      const ScopedSpan part("part");
+    });
+  }
+  EXPECT_TRUE(tracing_->recent_spans().empty());
 }
 
 }  // namespace
