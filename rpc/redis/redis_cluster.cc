@@ -150,9 +150,9 @@ flare::Status ClusterRequest::Run() {
   for (ClusterPart& part : parts_) left.push_back(&part);
   for (int attempt = 1;; ++attempt) {
     const bool last = attempt >= topology_->options().max_attempts;
-    if (auto status = Aim(left, last); !status.ok())
-      return FailureOfAll(status);
-    if (auto status = Send(left); !status.ok()) return FailureOfAll(status);
+    flare::Status status = Aim(left, last);
+    if (status.ok()) status = Send(left);
+    if (!status.ok()) return FailureOfAll(status);
     bool wait = false;
     std::erase_if(left, [&](ClusterPart* part) {
       if (MustRepeat(part, &wait)) return false;
@@ -297,7 +297,7 @@ bool ClusterRequest::MaySendAgain(const ClusterGroup& group) const {
 bool ClusterRequest::MustRepeat(ClusterPart* part, bool* wait) {
   if (!part->failure.ok()) {
     StartAgain(part, wait);
-    // Other replicas are likely to refuse this client, too; the master isn't.
+    // Other replicas would refuse this client, too; the master may not.
     if (part->failure.code() == REDIS_REFUSED) part->reads = false;
     return true;
   }
