@@ -112,8 +112,9 @@ struct HttpBodySource {
   // Returns the next piece; an empty one: the body has ended. Called in the
   // requesting fiber or thread, and may suspend it; a response, the timeout and
   // the end of the call are seen when it returns. Isn't called while more than
-  // 256 KiB wait to be sent. An error ends the request with ERROR_CANCELLED and
-  // its text; the server sees a body that is cut short.
+  // 256 KiB wait to be sent; over HTTP/2, 64 KiB of the request, or 1 MiB of
+  // all that share the connection. An error ends the request with
+  // ERROR_CANCELLED and its text; the server sees a body that is cut short.
   std::function<Expected<Buffer, Status>()> next = {};
   // The size of all, if it is known: the pieces must come to that, and `next`
   // isn't called behind it. Else the body is sent in chunks, which servers of

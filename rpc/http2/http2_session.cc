@@ -761,6 +761,7 @@ Buffer Http2Session::Flush() {
   try {
     do {
       CloseMarked();
+      if (broken()) break;  // Nothing begins behind our GOAWAY.
       if (!waiting_.empty()) [[unlikely]]
         OpenWaiting();
       if (!line_.empty()) [[unlikely]]
@@ -1038,6 +1039,7 @@ void Http2Session::OpenWaiting() {
     // The window may have changed meanwhile.
     stream->send_window_ = initial_send_window_;
     writer_.Fields(stream->id_, stream->kept_->head, /*end=*/false);
+    handler_->OnOpened(stream);
     WriteQueued(stream, kEndless);
   }
 }

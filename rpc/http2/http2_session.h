@@ -126,6 +126,8 @@ class Http2Handler {
   // too. `trailers`: they follow the head. Interim responses are heads of their
   // own.
   virtual void OnHeaders(Http2Stream* stream, bool trailers, bool end) = 0;
+  // On clients: a stream that waited to open has opened.
+  virtual void OnOpened(Http2Stream* /*stream*/) {}
   // The bytes count for the stream's window until Grant().
   virtual void OnData(Http2Stream* stream, Buffer&& bytes) = 0;
   // The peer sends no more by this stream.

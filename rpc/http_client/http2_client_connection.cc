@@ -23,6 +23,9 @@ constexpr std::size_t kSendAheadOfAll = 1 << 20;
 
 // So much of a response isn't read ahead of Request::on_body.
 constexpr std::uint32_t kResponseWindow = 1 << 20;
+// A timeout while nothing has come for so long speaks against the server.
+constexpr std::int64_t kSilenceNs = 1'000'000'000;
+
 // Windows are granted anew in such pieces.
 constexpr std::size_t kWindowPiece = kResponseWindow / 4;
 
@@ -112,9 +115,10 @@ Expected<HttpResponse, flare::Status> Http2ClientConnection::Exchange(
   Stream stream(request);
   flare::Status status;
   try {
-    if (Open(&stream, &head)) {
+    if (limit.exceeded()) {
+      status = limit.Exceeded("before it was sent");
+    } else if (Open(&stream, &head)) {
       status = Carry(&stream, std::move(head.body), limit);
-      stream.sent = !stream.waits_to_open();
     } else {
       stream.unprocessed = true;
       ScopedLock guard(lock_);
@@ -208,7 +212,8 @@ flare::Status Http2ClientConnection::Carry(Stream* stream, Buffer body,
 bool Http2ClientConnection::HasEvent(const Stream& stream) const {
   return stream.over() || ended_ ||
          (stream.request.on_body != nullptr && !stream.body.empty()) ||
-         (stream.sending && stream.queued() < kBodyPart);
+         (stream.sending && !stream.waits_to_open() &&
+          stream.queued() < kBodyPart);
 }
 
 // False: none has come in time.
@@ -267,10 +272,12 @@ void Http2ClientConnection::Grant(Stream* stream, std::size_t bytes) {
 // Behind this the session doesn't know the stream [H2C3].
 void Http2ClientConnection::Leave(Stream* stream) noexcept {
   ScopedLock guard(lock_);
+  stream->sent = stream->opened_ns != 0 && !stream->waits_to_open();
   if (stream->in_session && !ended_) {
     try {
-      if (stream->timed_out && !silent_ && !stream->waits_to_open() &&
-          connection_->stream()->last_received_ns() < stream->opened_ns) {
+      if (stream->timed_out && !silent_ && stream->sent &&
+          connection_->stream()->last_received_ns() < stream->opened_ns &&
+          NowNs() - stream->opened_ns >= kSilenceNs) {
         silent_ = true;
         session_.Ping();
       }
@@ -342,6 +349,12 @@ void Http2ClientConnection::OnHeaders(Http2Stream* base, bool trailers,
   if (has_body && length > stream->request.max_body) {
     Fail(stream, HttpBodyTooLarge(stream->request.max_body));
   }
+}
+
+void Http2ClientConnection::OnOpened(Http2Stream* base) {
+  auto* const stream = static_cast<Stream*>(base);
+  stream->opened_ns = NowNs();
+  if (stream->sending) Notify(stream);
 }
 
 void Http2ClientConnection::OnData(Http2Stream* base, Buffer&& bytes) {
@@ -458,11 +471,15 @@ void Http2ClientConnection::Flush() noexcept {
     return End(flare::Status(ERROR_CONNECTION));
   }
   if (!session_.over()) return;
+  // No copy, for which there may be no memory.
+  const std::string_view text =
+      session_.broken()
+          ? std::string_view(session_.error())
+          : std::string_view("the server has ended the HTTP/2 session");
   const flare::Status why = flare::Status::Lenient(
       session_.broken() && !session_.failed() ? ERROR_PARSE_RESPONSE
                                               : ERROR_CONNECTION,
-      session_.broken() ? session_.error()
-                        : "the server has ended the HTTP/2 session");
+      text);
   End(why);
   if (session_.failed()) {
     connection_->Close(why);

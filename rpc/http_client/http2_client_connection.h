@@ -81,6 +81,7 @@ class Http2ClientConnection final : public HttpTunnelReceiver,
                std::string_view value) override FLARE_REQUIRES(lock_);
   void OnHeaders(Http2Stream* base, bool trailers, bool end) override
       FLARE_REQUIRES(lock_);
+  void OnOpened(Http2Stream* base) override FLARE_REQUIRES(lock_);
   void OnData(Http2Stream* base, Buffer&& bytes) override FLARE_REQUIRES(lock_);
   void OnEnd(Http2Stream* base) override FLARE_REQUIRES(lock_);
   void OnSent(Http2Stream* base, std::size_t bytes) override
@@ -116,8 +117,9 @@ class Http2ClientConnection final : public HttpTunnelReceiver,
   // No further requests: the server has said so, or no number is left.
   bool going_away_ FLARE_GUARDED_BY(lock_) = false;
   std::string goaway_ FLARE_GUARDED_BY(lock_);  // ": ", and the server's cause.
-  // A request has timed out while nothing came at all: further ones had better
-  // go elsewhere until the answer to our PING, or anything else, comes.
+  // A request has timed out while nothing came at all, for a second or longer:
+  // further ones had better go elsewhere until the answer to our PING, or
+  // anything else, comes.
   bool silent_ FLARE_GUARDED_BY(lock_) = false;
   bool ended_ FLARE_GUARDED_BY(lock_) = false;  // [H2C3]
   flare::Status end_ FLARE_GUARDED_BY(lock_);   // The cause of that.

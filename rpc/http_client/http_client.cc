@@ -1,5 +1,6 @@
 #include "flare/rpc/http_client.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include "flare/base/clock.h"
 #include "flare/base/compression.h"
 #include "flare/fiber/async.h"
+#include "flare/fiber/event.h"
 #include "flare/rpc/client/wait_limit.h"
 #include "flare/rpc/http/http_coding.h"
 #include "flare/rpc/http_client/http_client_counters.h"
@@ -28,6 +30,7 @@ namespace {
 // How often a request is sent again to servers that don't process it: over
 // HTTP/2 that is no failure of theirs.
 constexpr int kMaxRefusals = 4;
+constexpr std::chrono::milliseconds kRefusalPause{10};  // Doubled each time.
 
 bool IsRepeatable(HttpMethod method) {
   return method != HttpMethod::Post && method != HttpMethod::Patch;
@@ -223,13 +226,29 @@ class HttpFetch {
       }
       if (fate.unprocessed) {
         if (fate.source_begun || ++refusals > kMaxRefusals) return result;
+        PauseBeforeRefusal(refusals);
         continue;
       }
       // A kept connection may have been closed before the request came.
-      const bool stale = reused_ && !fresh && fate.lost && !fate.replied;
+      const bool stale = reused_ && fate.lost && !fate.replied;
       if (!stale || (fate.sent && !MayRepeat())) return result;
+      // Those that others share may have been lost at the same time.
+      if (fresh && (lease->http2() == nullptr || ++refusals > kMaxRefusals)) {
+        return result;
+      }
       fresh = true;
     }
+  }
+
+  // The first time not at all: a server refuses what comes beside its GOAWAY,
+  // too.
+  void PauseBeforeRefusal(int refusals) {
+    if (refusals == 1) return;
+    fiber::Event never;
+    never.WaitUntil(
+        limit_.stop,
+        std::min(limit_.at,
+                 ReadSteadyClock() + kRefusalPause * (1 << (refusals - 2))));
   }
 
   // A WebSocket's connection isn't kept behind it; and one that has been used

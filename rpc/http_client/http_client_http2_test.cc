@@ -19,8 +19,10 @@
 
 #include "flare/base/buffer.h"
 #include "flare/base/compression.h"
+#include "flare/fiber/async.h"
 #include "flare/fiber/event.h"
 #include "flare/fiber/future.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/testing/tls_certificate.h"
 #include "flare/rpc/client/client_side.h"
 #include "flare/rpc/http2/http2_frame.h"
@@ -263,6 +265,92 @@ TEST_F(HttpClientHttp2Test, ServersLimitRequestsAtATime) {
   EXPECT_FALSE(raw_.HasVisitor());
 }
 
+TEST_F(HttpClientHttp2Test, RoomIsUsedWhileAnotherConnectionIsMade) {
+  testing::RawServer full(0, /*backlog=*/0);
+  const std::string url = "http://" + full.endpoint().ToString() + "/";
+  const auto get = [&] { return client_.AsyncGet(url, {.timeout = 40s}); };
+  auto first = get();
+  Http2Server server(full.Accept(), {.max_concurrent_streams = 1});
+  server.Answer(server.Request(0), "first");
+  EXPECT_EQ(BodyOf(std::move(first)), "first");
+  auto held = get();
+  auto* const request = server.Request(1);
+  const testing::ConnectionInQueue in_queue(full);
+  std::vector<Future<HttpClient::Result>> others;
+  others.push_back(get());  // One of them connects, where nobody answers,
+  others.push_back(get());  // and the other one waits.
+  server.Answer(request, "held");
+  EXPECT_EQ(BodyOf(std::move(held)), "held");
+  server.Answer(server.Request(2), "other");
+  full.Close();  // Refuses the connection.
+  server.Answer(server.Request(3), "other");
+  for (auto& other : others) EXPECT_EQ(BodyOf(std::move(other)), "other");
+}
+
+TEST_F(HttpClientHttp2Test, NothingIsSentWhenTheTimeIsOver) {
+  testing::RawServer full(0, /*backlog=*/0);
+  const std::string url = "http://" + full.endpoint().ToString() + "/";
+  auto first = client_.AsyncGet(url, {.timeout = 20s});
+  Http2Server server(full.Accept(), {.max_concurrent_streams = 1});
+  server.Answer(server.Request(0), "first");
+  EXPECT_EQ(BodyOf(std::move(first)), "first");
+  auto held = client_.AsyncGet(url, {.timeout = 20s});
+  auto* const request = server.Request(1);
+  const testing::ConnectionInQueue in_queue(full);
+  EXPECT_EQ(CodeOf(client_.AsyncPost(url, "x", {.timeout = 50ms})),
+            ERROR_TIMEOUT);
+  server.Answer(request, "held");
+  EXPECT_EQ(BodyOf(std::move(held)), "held");
+  auto last = client_.AsyncGet(url, {.timeout = 20s});
+  auto* const next = server.Request(2);
+  EXPECT_THAT(next->head, HasSubstr(":method=GET;"));
+  server.Answer(next, "last");
+  EXPECT_EQ(BodyOf(std::move(last)), "last");
+}
+
+// A source isn't asked before.
+TEST_F(HttpClientHttp2Test, SourcesThatWaitForRoomMayGoElsewhere) {
+  client_ = HttpClient({.http2 = kKnown, .max_connections_per_host = 1});
+  auto first = Get();
+  auto server = Accept({.max_concurrent_streams = 1});
+  server.Answer(server.Request(0), "first");
+  EXPECT_EQ(BodyOf(std::move(first)), "first");
+  auto held = Get();
+  auto* const request = server.Request(1);
+  std::atomic<int> calls{0};
+  HttpRequestOptions options;
+  options.body_source.next = [&] {
+    return calls++ == 0 ? CreateBufferSlow("body") : Buffer();
+  };
+  auto upload = Post("", options);
+  this_fiber::SleepFor(20ms);  // It waits, most likely.
+  EXPECT_EQ(calls, 0);
+  server.raw()->Send(Frame(Http2FrameType::kGoAway, 0, "\0\0\0\3\0\0\0\0"sv));
+  server.Answer(request, "held");
+  EXPECT_EQ(BodyOf(std::move(held)), "held");
+  server.raw()->ReadAll();
+  auto other = Accept();
+  auto* const again = other.Request(0);
+  EXPECT_EQ(again->body, "body");
+  other.Answer(again, "fine");
+  EXPECT_EQ(BodyOf(std::move(upload)), "fine");
+}
+
+TEST_F(HttpClientHttp2Test, IdleConnectionsMakeRoomForWebSockets) {
+  client_ = HttpClient({.http2 = kKnown, .max_connections_per_host = 1});
+  auto first = Get();
+  auto server = Accept();
+  server.Answer(server.Request(0), "first");
+  EXPECT_EQ(BodyOf(std::move(first)), "first");
+  auto opening = fiber::Async([&] {
+    return client_.OpenWebSocket("ws://" + raw_.endpoint().ToString() + "/")
+        .has_value();
+  });
+  server.raw()->ReadAll();  // The client closes it.
+  EXPECT_THAT(raw_.Accept()->ReadExactly(10), HasSubstr("GET / HTTP"));
+  EXPECT_FALSE(fiber::BlockingGet(std::move(opening)));
+}
+
 TEST_F(HttpClientHttp2Test, ReadsHeadsOfAllKinds) {
   auto head = Send(HttpMethod::Head);
   auto server = Accept();
@@ -498,9 +586,15 @@ TEST_F(HttpClientHttp2Test, SilentConnectionsGetNoFurtherRequests) {
   server.Answer(server.Request(0), "fine");
   EXPECT_EQ(BodyOf(std::move(held)), "fine");
   ExpectGoesOn(&server);
-  const auto failed = client_.Get(url(), {.timeout = 20ms});
-  ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().code(), ERROR_TIMEOUT);
+  const auto fail = [&](std::chrono::milliseconds timeout) {
+    const auto failed = client_.Get(url(), {.timeout = timeout});
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code(), ERROR_TIMEOUT);
+  };
+  fail(20ms);  // That may be the time that the way takes.
+  server.Request(server.requests());
+  ExpectGoesOn(&server);
+  fail(1100ms);
   auto future = Get();
   auto other = Accept();
   other.Answer(other.Request(0), "other");

@@ -19,6 +19,10 @@ flare::Status ShutDownError() {
   return flare::Status(ERROR_SHUTDOWN, ShutDownStatus().message());
 }
 
+// After a connection couldn't be made, requests that find no room queue at
+// those that there are, for so long.
+constexpr std::int64_t kOpeningPauseNs = 1'000'000'000;
+
 std::vector<std::string> AlpnOf(HttpClientHttp2 http2) {
   switch (http2) {
     case HttpClientHttp2::kOff:
@@ -90,6 +94,11 @@ Expected<HttpConnections::Lease, flare::Status> HttpConnections::Acquire(
 flare::Status HttpConnections::TakeOne(Lease* lease, Wanted wanted,
                                        const HttpWaitLimit& limit) {
   Host* const host = lease->host_.get();
+  if (!lease->has_place_ && !host->places.try_acquire()) {
+    CloseOneIdle(host);
+  } else {
+    lease->has_place_ = true;
+  }
   if (!lease->has_place_ &&
       !host->places.try_acquire_until(limit.stop, limit.at)) {
     return limit.Exceeded("waiting for one of the " +
@@ -215,36 +224,45 @@ flare::Status HttpConnections::TakeShared(Lease* lease, Wanted wanted,
       if (Join(lease, /*queue=*/false)) return {};
       if (host->chose_http1) break;
       if (host->opening == nullptr) {
+        if (NowNs() < host->pause_end_ns && Join(lease, /*queue=*/true)) {
+          return {};
+        }
         lease->has_place_ = host->places.try_acquire();
         if (!lease->has_place_ && Join(lease, /*queue=*/true)) return {};
         host->opening = std::make_shared<Opening>();
         opens = true;
+      } else {
+        ++host->opening->waiting;
       }
       opening = host->opening;
     }
-    if (opens) return OpenShared(lease, wanted, opening.get(), limit);
-    if (!opening->done.WaitUntil(limit.stop, limit.at)) {
-      return limit.Exceeded("waiting for a connection to its host");
+    if (opens) return OpenShared(lease, wanted, limit);
+    const bool heard = opening->news.try_acquire_until(limit.stop, limit.at);
+    {
+      ScopedLock guard(mutex_);
+      --opening->waiting;
+      if (heard && !opening->failure.ok()) {
+        return Join(lease, /*queue=*/true) ? flare::Status() : opening->failure;
+      }
     }
-    if (opening->failure.ok()) continue;
-    ScopedLock guard(mutex_);
-    return Join(lease, /*queue=*/true) ? flare::Status() : opening->failure;
+    if (!heard) return limit.Exceeded("waiting for a connection to its host");
   }
   return TakeOne(lease, wanted, limit);
 }
 
 flare::Status HttpConnections::OpenShared(Lease* lease, Wanted wanted,
-                                          Opening* opening,
                                           const HttpWaitLimit& limit) {
   Host* const host = lease->host_.get();
   const auto end = [&](const flare::Status& failure) {
-    std::shared_ptr<Opening> mine;
+    std::shared_ptr<Opening> opening;
+    std::size_t waiting = 0;
     {
       ScopedLock guard(mutex_);
-      mine = std::move(host->opening);
+      opening = std::move(host->opening);
+      opening->failure = failure;
+      waiting = opening->waiting;
     }
-    opening->failure = failure;
-    opening->done.Set();
+    opening->news.release(static_cast<std::ptrdiff_t>(waiting));
   };
   flare::Status status;
   try {
@@ -253,12 +271,17 @@ flare::Status HttpConnections::OpenShared(Lease* lease, Wanted wanted,
     end({});
     throw;
   }
+  if (!status.ok() && status.code() != ERROR_CANCELLED) {
+    ScopedLock guard(mutex_);
+    host->pause_end_ns = NowNs() + kOpeningPauseNs;
+  }
   // If its own time is over another one may try.
   const bool is_own =
       status.code() == ERROR_TIMEOUT || status.code() == ERROR_CANCELLED;
   end(is_own ? flare::Status() : status);
   if (status.ok()) return status;
   if (std::exchange(lease->has_place_, false)) host->places.release();
+  if (is_own) return status;
   ScopedLock guard(mutex_);
   return Join(lease, /*queue=*/true) ? flare::Status() : status;
 }
@@ -311,22 +334,48 @@ bool HttpConnections::Join(Lease* lease, bool queue) {
 void HttpConnections::LeaveShared(Host* host,
                                   const Http2ClientConnection* http2) {
   const Connection connection = http2->connection();
+  std::shared_ptr<Opening> opening;  // With a waiter that there is room for.
+  const bool closes = EndShare(host, http2, &opening);
+  if (opening != nullptr) opening->news.release();
+  if (closes) connection->Close(flare::Status(ERROR_CONNECTION));
+}
+
+bool HttpConnections::EndShare(Host* host, const Http2ClientConnection* http2,
+                               std::shared_ptr<Opening>* opening) {
+  ScopedLock guard(mutex_);
+  const auto it = std::find_if(
+      host->shared.begin(), host->shared.end(),
+      [&](const Shared& one) { return one.connection.Get() == http2; });
+  if (it == host->shared.end()) return false;
+  if (host->opening != nullptr && host->opening->waiting != 0) {
+    *opening = host->opening;
+  }
+  if (--it->requests != 0) return false;
+  // From BeginIdle() on OnGone() is to come, and waits for mutex_.
+  if (kept_count_ < options_.max_idle_connections &&
+      http2->max_requests().value_or(0) != 0 &&
+      http2->connection()->BeginIdle(IdleEnd())) {
+    ++kept_count_;
+    return false;
+  }
+  host->shared.erase(it);
+  return true;
+}
+
+void HttpConnections::CloseOneIdle(Host* host) {
+  Connection connection;
   {
     ScopedLock guard(mutex_);
-    const auto it = std::find_if(
-        host->shared.begin(), host->shared.end(),
-        [&](const Shared& one) { return one.connection.Get() == http2; });
-    if (it == host->shared.end() || --it->requests != 0) return;
-    // From BeginIdle() on OnGone() is to come, and waits for mutex_.
-    if (kept_count_ < options_.max_idle_connections &&
-        http2->max_requests().value_or(0) != 0 &&
-        connection->BeginIdle(IdleEnd())) {
-      ++kept_count_;
-      return;
-    }
+    const auto it =
+        std::find_if(host->shared.begin(), host->shared.end(),
+                     [](const Shared& one) { return one.requests == 0; });
+    if (it == host->shared.end()) return;
+    connection = it->connection->connection();
+    connection->EndIdle();
+    --kept_count_;
     host->shared.erase(it);
   }
-  connection->Close(flare::Status(ERROR_CONNECTION));
+  connection->Close(flare::Status(ERROR_CONNECTION));  // OnGone() is to come.
 }
 
 // --- looking up --------------------------------------------------------------

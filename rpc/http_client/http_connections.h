@@ -160,9 +160,12 @@ class HttpConnections final
 
   // A connection that one request opens, and others wait for.
   struct Opening {
-    fiber::Event done;
-    // Once it is done. OK: there may be a connection.
-    flare::Status failure;
+    // One for each of those that wait, at its end. Before it for one of them,
+    // if another connection has room.
+    fiber::Semaphore news{0};
+    // Guarded by mutex_.
+    std::size_t waiting = 0;
+    flare::Status failure;  // OK: there may be a connection.
   };
 
   // Lives as long as it has a lease, a connection or a look-up.
@@ -181,6 +184,7 @@ class HttpConnections final
     // For HTTP/2, guarded likewise.
     std::vector<Shared> shared;
     std::shared_ptr<Opening> opening;  // Null: none is under way.
+    std::int64_t pause_end_ns = 0;     // No further one before, if possible.
     bool chose_http1 = false;          // In its latest handshake.
   };
   struct Open {
@@ -204,16 +208,21 @@ class HttpConnections final
   // ... or by sharing a connection that speaks HTTP/2, if the host has any.
   flare::Status TakeShared(Lease* lease, Wanted wanted,
                            const HttpWaitLimit& limit);
-  // For all that wait for `opening`, too.
-  flare::Status OpenShared(Lease* lease, Wanted wanted, Opening* opening,
+  // For all that wait for the host's `opening`, too.
+  flare::Status OpenShared(Lease* lease, Wanted wanted,
                            const HttpWaitLimit& limit);
   // Makes a new connection that speaks HTTP/2 one to be shared.
   flare::Status Share(Lease* lease, const Connection& connection);
   // False: there is none, or all have as many requests as they take, if *lease
   // is not to `queue`.
   bool Join(Lease* lease, bool queue) FLARE_REQUIRES(mutex_);
+  // Gives the place of an idle one back, for which others wait.
+  void CloseOneIdle(Host* host);
   // At the end of a request.
   void LeaveShared(Host* host, const Http2ClientConnection* http2);
+  // True: the caller must close it. Sets *opening if somebody waits for that.
+  bool EndShare(Host* host, const Http2ClientConnection* http2,
+                std::shared_ptr<Opening>* opening);
   // A kept connection, null if there is none. `fresh`: none is wanted, and one
   // is closed, so that a new one stays within the limit.
   Connection TakeKept(Host* host, bool fresh);

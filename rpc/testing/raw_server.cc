@@ -195,15 +195,16 @@ std::unique_ptr<RawPeer> RawServer::Accept() {
 
 DeadAddress::DeadAddress() : bound_(BoundSocket(0, &endpoint_)) {}
 
-SilentAddress::SilentAddress()
-    : first_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+ConnectionInQueue::ConnectionInQueue(RawServer& server)
+    : connection_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_storage address;
-  const socklen_t length = endpoint().ToSockaddr(&address);
+  const socklen_t length = server.endpoint().ToSockaddr(&address);
   EXPECT_EQ(
-      connect(first_.get(), reinterpret_cast<sockaddr*>(&address), length), 0)
+      connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), length),
+      0)
       << strerror(errno);
   // Before, the kernel would answer the next one, too.
-  EXPECT_TRUE(Eventually([&] { return server_.HasVisitor(); }));
+  EXPECT_TRUE(Eventually([&] { return server.HasVisitor(); }));
 }
 
 }  // namespace flare::rpc::testing

@@ -120,16 +120,25 @@ class DeadAddress {
   io::UniqueFd bound_;
 };
 
-// An address that never answers: its one place in the queue is taken.
+// Takes the one place in the queue of a server without a backlog: the kernel
+// answers no further connection.
+class ConnectionInQueue {
+ public:
+  explicit ConnectionInQueue(RawServer& server);
+
+ private:
+  io::UniqueFd connection_;
+};
+
+// An address that never answers.
 class SilentAddress {
  public:
-  SilentAddress();
   std::string uri() const { return server_.uri(); }
   const Endpoint& endpoint() const { return server_.endpoint(); }
 
  private:
   RawServer server_{0, /*backlog=*/0};
-  io::UniqueFd first_;
+  ConnectionInQueue first_{server_};
 };
 
 }  // namespace flare::rpc::testing
