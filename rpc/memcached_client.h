@@ -14,9 +14,9 @@
 // Keys of a server that couldn't be reached fail at once, and connections to it
 // are tried in the background: no other server takes its place.
 //
-// Servers need memcached 1.6: its meta commands are used. No command that may
-// have run is repeated. MayHaveRun() tells of an error. docs/memcached.md has
-// more.
+// Servers need memcached 1.6.10: its meta commands are used. No command that
+// may have run is repeated. MayHaveRun() tells of an error. docs/memcached.md
+// has more.
 #ifndef FLARE_RPC_MEMCACHED_CLIENT_H_
 #define FLARE_RPC_MEMCACHED_CLIENT_H_
 
