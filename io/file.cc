@@ -119,6 +119,9 @@ Expected<File> File::Open(const std::string& path, int flags,
     return fd < 0 ? errno : 0;
   });
   if (error != 0) return Failed(error, "open", path);
+  // With these the kernel waits for the disk, whatever RWF_NOWAIT says.
+  opened->able_to_read_now = (flags & O_DIRECT) == 0;
+  opened->able_to_write_now = (flags & (O_DIRECT | O_SYNC | O_DSYNC)) == 0;
   return File(std::move(opened));
 } catch (const std::bad_alloc&) {
   return Status(ENOMEM);
