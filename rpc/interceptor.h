@@ -60,6 +60,7 @@ class InterceptedCall {
                   const google::protobuf::Message* request,
                   google::protobuf::Message* response)
       : descriptor_(descriptor),
+        method_(controller->NameOf(*descriptor)),
         controller_(controller),
         request_(request),
         response_(response) {}
@@ -72,12 +73,13 @@ class InterceptedCall {
   InterceptedCall(const InterceptedCall&) = delete;
   InterceptedCall& operator=(const InterceptedCall&) = delete;
 
-  // "package.Service.Method"; of an HTTP request its path.
+  // "package.Service.Method"; of an HTTP request its path. Where a
+  // GenericService gets the call it is what the caller says.
   std::string_view method() const {
-    return descriptor_ != nullptr ? std::string_view(descriptor_->full_name())
-                                  : http_request_->path();
+    return descriptor_ != nullptr ? method_ : http_request_->path();
   }
-  // Null for HTTP requests.
+  // Null for HTTP requests; of calls that a GenericService gets that of
+  // "flare.rpc.Generic.Call", whose messages are empty.
   const google::protobuf::MethodDescriptor* descriptor() const {
     return descriptor_;
   }
@@ -134,6 +136,7 @@ class InterceptedCall {
 
  private:
   const google::protobuf::MethodDescriptor* descriptor_ = nullptr;
+  const std::string_view method_;  // Empty for HTTP requests.
   RpcServerController* const controller_;
   const google::protobuf::Message* request_ = nullptr;
   google::protobuf::Message* response_ = nullptr;
@@ -177,13 +180,14 @@ class ServerNext {
 class ClientInterceptedCall {
  public:
   ClientInterceptedCall(const google::protobuf::MethodDescriptor* method,
-                        RpcClientController* controller,
+                        std::string_view name, RpcClientController* controller,
                         const google::protobuf::Message* request,
                         google::protobuf::Message* response,
                         bool carries_metadata,
                         std::chrono::nanoseconds default_timeout,
                         bool inherits_context)
       : method_(method),
+        name_(name),
         controller_(controller),
         request_(request),
         response_(response),
@@ -193,7 +197,10 @@ class ClientInterceptedCall {
   ClientInterceptedCall(const ClientInterceptedCall&) = delete;
   ClientInterceptedCall& operator=(const ClientInterceptedCall&) = delete;
 
+  // For a GenericStub's call it is "flare.rpc.Generic.Call".
   const google::protobuf::MethodDescriptor& method() const { return *method_; }
+  // "package.Service.Method"; also of a GenericStub's call.
+  std::string_view method_name() const { return name_; }
 
   // The caller's; or one of the channel's if the caller has none, or one of
   // another class. Before the call it takes timeout, attachment and so on;
@@ -248,6 +255,7 @@ class ClientInterceptedCall {
 
  private:
   const google::protobuf::MethodDescriptor* const method_;
+  const std::string_view name_;
   RpcClientController* const controller_;
   const google::protobuf::Message* const request_;
   google::protobuf::Message* const response_;

@@ -37,6 +37,7 @@
 #ifndef FLARE_RPC_RPC_CLIENT_CONTROLLER_H_
 #define FLARE_RPC_RPC_CLIENT_CONTROLLER_H_
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/service.h>
 
 #include <atomic>
@@ -59,6 +60,8 @@
 #include "flare/rpc/metadata.h"
 
 namespace flare {
+
+class GenericStub;
 
 namespace rpc {
 class CallStream;
@@ -320,6 +323,7 @@ class RpcClientController final : public google::protobuf::RpcController {
   friend class rpc::InterceptedStream;
   friend class rpc::PolicyCall;
   friend class rpc::StreamOpener;
+  friend class GenericStub;
   friend class RpcChannel;
 
   void SetDeadline(std::int64_t steady_ns);
@@ -341,6 +345,13 @@ class RpcClientController final : public google::protobuf::RpcController {
   void TakeStreamNews(std::unique_ptr<Metadata> metadata,
                       const flare::Status& failure);
   void AddStreamMetadata(std::unique_ptr<Metadata> metadata);
+  // For GenericStub: makes the next call one of `method` with these bytes, and
+  // takes the response's bytes.
+  void BeginGeneric(std::string_view method, Buffer request);
+  Buffer EndGeneric();
+  // The name of the method that the call is for, which `method` describes.
+  std::string_view NameOf(
+      const google::protobuf::MethodDescriptor& method) const;
   // Takes the settings of `other` that concern streaming calls.
   void TakeWishesOf(const RpcClientController& other);
 
@@ -357,6 +368,7 @@ class RpcClientController final : public google::protobuf::RpcController {
     Metadata request_metadata;
     Metadata sent_metadata;  // ... with the channel's credential, if it has one
     std::string metadata_error;  // Of AddMetadata(); empty: none.
+    std::string generic_method;  // For a GenericStub's call; else empty.
     std::unique_ptr<Metadata> response_metadata;  // Null: none.
     RefPtr<rpc::CallStream> stream;
     RefPtr<rpc::CallStream> cancelable_stream;  // In cancelable_, or was there.

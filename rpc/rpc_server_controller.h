@@ -18,6 +18,7 @@
 #ifndef FLARE_RPC_RPC_SERVER_CONTROLLER_H_
 #define FLARE_RPC_RPC_SERVER_CONTROLLER_H_
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/service.h>
 
 #include <chrono>
@@ -44,6 +45,7 @@ class InterceptedCall;
 
 namespace rpc {
 class CallStream;
+class GenericAdapter;
 class InterceptedHttpHandler;
 class LocalCall;
 class ServedCall;
@@ -130,6 +132,9 @@ class RpcServerController final : public google::protobuf::RpcController {
     return attachment_precompressed_;
   }
 
+  // For interceptors: the request of a call that a GenericService gets
+  // (generic_service.h). Empty behind it, and for other calls.
+  const Buffer& GetRequestRawBytes() const;
   // Sends these bytes in place of the serialised response message.
   void SetResponseRawBytes(Buffer bytes) {
     raw_bytes_ = std::move(bytes);
@@ -241,6 +246,7 @@ class RpcServerController final : public google::protobuf::RpcController {
 
  private:
   friend class InterceptedCall;
+  friend class rpc::GenericAdapter;
   friend class rpc::InterceptedHttpHandler;
   friend class rpc::LocalCall;
   friend class rpc::ServerCall;
@@ -250,7 +256,17 @@ class RpcServerController final : public google::protobuf::RpcController {
     Metadata response;
     Metadata trailing;
     std::string caller;
+    // For a GenericService; else both are empty.
+    std::string generic_method;
+    Buffer generic_request;
   };
+  // The name of the method that the call is for, which `method` describes.
+  std::string_view NameOf(
+      const google::protobuf::MethodDescriptor& method) const {
+    return metadata_ != nullptr && !metadata_->generic_method.empty()
+               ? std::string_view(metadata_->generic_method)
+               : method.full_name();
+  }
   CallMetadata& ForMetadata();  // To write to.
   void ObserveMessages(MessageObserver observer);
 

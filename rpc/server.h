@@ -49,6 +49,7 @@ enum class PagesFor;
 class ServerState;
 }  // namespace rpc
 
+class GenericService;
 class ServerInterceptor;
 
 class Server {
@@ -111,6 +112,10 @@ class Server {
   // says.
   bool AddService(google::protobuf::Service* service,
                   ServiceOptions options = {});
+
+  // Sets the service that gets calls of methods that no service above has
+  // (generic_service.h). Fails if there is one already.
+  bool SetGenericService(std::unique_ptr<GenericService> service);
 
   // For all services, also those that were added before, and for HTTP handlers
   // (not for requests that the server answers by itself, such as those for

@@ -19,6 +19,7 @@
 #include "flare/fiber/fiber_local.h"
 #include "flare/init/override_flag.h"
 #include "flare/rpc/changeable_flag.h"
+#include "flare/rpc/generic_stub.h"
 #include "flare/rpc/grpc/grpc_status.h"
 #include "flare/rpc/http_client.h"
 #include "flare/rpc/http_handler.h"
@@ -417,6 +418,16 @@ void ServePrices(flare::Server* server) {
         static_cast<void>(socket.WriteText(old ? "300" : R"({"cents": 300})"));
       },
       options);
+}
+
+flare::Expected<std::string> FindByName(const std::string& request) {
+  flare::RpcClientController controller;
+  controller.SetTimeout(200ms);
+  flare::GenericStub stub("flare://10.0.0.1:5567");
+  auto reply = stub.Call("example.Shop.Find", flare::CreateBufferSlow(request),
+                         &controller);
+  if (!reply) return reply.error();
+  return flare::FlattenSlow(*reply);
 }
 
 flare::Status Ask(const flare::HttpClient& client) {

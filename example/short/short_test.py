@@ -103,6 +103,11 @@ class ShortTest(unittest.TestCase):
         self.check('discovery', 'north south west \nnorth west \nnorth \n',
                    os.path.join(folder.name, 'servers'))
 
+    def test_gateway(self):
+        self.check('gateway', ''.join(
+            '%s: hello, alice\n%s: [1001] no body\n' % (protocol, protocol)
+            for protocol in ('grpc', 'http+pb')))
+
     def test_recording(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

@@ -475,7 +475,7 @@ flare::Status ClientCall::CancelledStatus() const {
 // The work that the deadline has ended. A request that was queued for an
 // unconnected server may be sent later.
 flare::Status ClientCall::TimeoutStatus() const {
-  std::string text = "no reply to " + std::string(method_->full_name());
+  std::string text = "no reply to " + std::string(method_name());
   text += " from " + connection_->peer().ToString() + " until the deadline";
   if (!connection_->established()) {
     text += "; it was not connected, nothing was sent by then";
@@ -628,7 +628,7 @@ void ClientCall::FailTooLate() {
 flare::Status ClientCall::TooLateStatus() const {
   return flare::Status(STATUS_TIMEOUT,
                        "the deadline had passed before the request to " +
-                           std::string(method_->full_name()) + " was sent");
+                           std::string(method_name()) + " was sent");
 }
 
 void ClientCall::FailRefused() {
@@ -792,9 +792,11 @@ flare::Status ClientCall::WriteRequest(std::int64_t now_ns) {
   request.compression = compression();
   request.attachment_compressed = attachment_compressed_;
   request.one_way = one_way_;
-  if (controller_->bytes_ != nullptr &&
-      !controller_->bytes_->request_metadata.empty()) [[unlikely]] {
-    request.metadata = &controller_->bytes_->request_metadata;
+  if (controller_->bytes_ != nullptr) [[unlikely]] {
+    request.method = method_name();
+    if (!controller_->bytes_->request_metadata.empty()) {
+      request.metadata = &controller_->bytes_->request_metadata;
+    }
   }
   if (route_->credentials() != nullptr) [[unlikely]] {
     if (flare::Status added = AddCredentials(); !added.ok()) return added;

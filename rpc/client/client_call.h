@@ -132,6 +132,7 @@ class ClientCall final : private CancelTarget,
   flare::Status TryToSerialize(const google::protobuf::Message* request);
   [[gnu::cold, gnu::noinline]] flare::Status TimeoutStatus() const;
   [[gnu::cold, gnu::noinline]] flare::Status TooLateStatus() const;
+  std::string_view method_name() const { return controller_->NameOf(*method_); }
   [[gnu::cold, gnu::noinline]] flare::Status CancelledStatus() const;
   flare::Status ReadReply();
   [[gnu::cold, gnu::noinline]] flare::Status ReadFailure();

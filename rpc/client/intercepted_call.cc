@@ -27,13 +27,22 @@ void FailByException(const ClientInterceptedCall& call) {
   const std::exception_ptr exception = std::current_exception();
   if (exception == nullptr) throw;  // No exception of C++.
   std::string what = "an exception left an interceptor of " +
-                     std::string(call.method().full_name()) + ": " +
+                     std::string(call.method_name()) + ": " +
                      DescribeException(exception);
   static LogThrottle throttle;
   if (const auto left_out = throttle.Admit()) {
     LOG(ERROR) << OneLine(what) << LogThrottle::NoteOthers(*left_out);
   }
   call.controller().SetFailed(STATUS_FAILED, std::move(what));
+}
+
+// Null: there is none, or one of another class.
+RpcClientController* OwnKind(google::protobuf::RpcController* controller) {
+  if (controller == nullptr ||
+      typeid(*controller) != typeid(RpcClientController)) {
+    return nullptr;
+  }
+  return static_cast<RpcClientController*>(controller);
 }
 
 // The state of a call with `done`, from CallMethod to its end.
@@ -69,19 +78,25 @@ void InterceptedClientCall::RunWith(const Wraps& wraps,
   if (wraps.interceptors == nullptr) return run();
   const ClientSettings& settings = arguments.route->settings();
   ClientInterceptedCall call(
-      arguments.method, controller,
+      arguments.method, controller->NameOf(*arguments.method), controller,
       controller->has_request_raw_bytes_ ? nullptr : arguments.request,
       arguments.response, arguments.route->traits().metadata, settings.timeout,
       settings.inherits_context);
   ClientInterceptorChain(*wraps.interceptors, &call, run).Run();
 }
 
+std::string_view InterceptedClientCall::NameOf(
+    const ClientCall::Arguments& arguments) {
+  const RpcClientController* const controller = OwnKind(arguments.controller);
+  return controller != nullptr ? controller->NameOf(*arguments.method)
+                               : arguments.method->full_name();
+}
+
 // Blocks until the call has ended.
 void InterceptedClientCall::RunChain(const Wraps& wraps,
                                      const ClientCall::Arguments& arguments) {
   google::protobuf::RpcController* const callers = arguments.controller;
-  if (callers != nullptr && typeid(*callers) == typeid(RpcClientController)) {
-    auto* const controller = static_cast<RpcClientController*>(callers);
+  if (RpcClientController* const controller = OwnKind(callers)) {
     controller->ClearOutcome();  // One that answers by itself finds it so.
     return RunWith(wraps, arguments, controller);
   }
@@ -97,7 +112,7 @@ void InterceptedClientCall::RunChain(const Wraps& wraps,
 void InterceptedClientCall::Run(const Wraps& wraps,
                                 const ClientCall::Arguments& arguments) {
   if (wraps.interceptors == nullptr &&
-      wraps.policies->Find(*arguments.method).policy == nullptr) {
+      wraps.policies->Find(NameOf(arguments)).policy == nullptr) {
     return ClientCall::Run(arguments);
   }
   if (arguments.done == nullptr) return RunChain(wraps, arguments);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "flare/base/ref_ptr.h"
@@ -56,6 +57,8 @@ class InterceptedClientCall {
   static void RunWith(const Wraps& wraps,
                       const ClientCall::Arguments& arguments,
                       RpcClientController* controller);
+  // The name of the method that the call is for.
+  static std::string_view NameOf(const ClientCall::Arguments& arguments);
   static void RunChain(const Wraps& wraps,
                        const ClientCall::Arguments& arguments);
 };

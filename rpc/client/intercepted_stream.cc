@@ -47,10 +47,11 @@ class InterceptedStream {
 
   void Run() {
     const ClientSettings& settings = route_->settings();
-    ClientInterceptedCall call(arguments_.method, &controller_, request_.get(),
-                               /*response=*/nullptr, route_->traits().metadata,
-                               settings.stream_timeout,
-                               settings.inherits_context);
+    ClientInterceptedCall call(
+        arguments_.method, arguments_.method->full_name(), &controller_,
+        request_.get(),
+        /*response=*/nullptr, route_->traits().metadata,
+        settings.stream_timeout, settings.inherits_context);
     const auto run = [&] { RunCall(call); };
     ClientInterceptorChain(*interceptors_, &call, run).Run();
     if (opened_ == nullptr) return;

@@ -19,7 +19,10 @@ namespace flare::rpc {
 
 void PolicyCall::Run(const CallPolicies& policies,
                      const ClientCall::Arguments& arguments) {
-  const CallPolicies::Found found = policies.Find(*arguments.method);
+  auto* const controller =
+      static_cast<RpcClientController*>(arguments.controller);
+  const CallPolicies::Found found =
+      policies.Find(controller->NameOf(*arguments.method));
   if (found.policy == nullptr) return ClientCall::Run(arguments);
   PolicyCall call(found, arguments);
   const CallPolicy& policy = found.policy->policy();

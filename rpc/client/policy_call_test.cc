@@ -152,11 +152,11 @@ TEST_F(PolicyCallTest, OnlySomeStatusesAreRepeated) {
 
 TEST_F(PolicyCallTest, PoliciesOfTheDocument) {
   const auto policies = Policies();
-  const auto call = policies->Find(*MethodNamed("Call"));
+  const auto call = policies->Find(MethodNamed("Call")->full_name());
   EXPECT_TRUE(call.by_name);
   ASSERT_TRUE(call.policy->policy().retry);
   EXPECT_EQ(call.policy->policy().retry->attempt_timeout, milliseconds(200));
-  const auto other = policies->Find(*MethodNamed("Other"));
+  const auto other = policies->Find(MethodNamed("Other")->full_name());
   EXPECT_FALSE(other.by_name);
   ASSERT_TRUE(other.policy->policy().hedging);
   EXPECT_EQ(other.policy->policy().hedging->percentile, 0.95);

@@ -104,6 +104,7 @@ void RpcClientController::Bytes::Clear() {
   request_metadata.Clear();
   sent_metadata.Clear();
   ClearKeeping(&metadata_error);
+  ClearKeeping(&generic_method);
   has_balancing_key = false;
   one_way = false;
   if (stream != nullptr && !stream_has_reader) stream->Cancel();
@@ -205,8 +206,29 @@ void RpcClientController::TakeWishesOf(const RpcClientController& other) {
   ForBytes().balancing_key = other.bytes_->balancing_key;
   bytes_->has_balancing_key = other.bytes_->has_balancing_key;
   bytes_->one_way = other.bytes_->one_way;
+  bytes_->generic_method = other.bytes_->generic_method;
   bytes_->request_metadata = other.bytes_->request_metadata;
   bytes_->metadata_error = other.bytes_->metadata_error;
+}
+
+void RpcClientController::BeginGeneric(std::string_view method,
+                                       Buffer request) {
+  SetRequestRawBytes(std::move(request));
+  SetAcceptResponseRawBytes(true);
+  bytes_->generic_method = method;
+}
+
+Buffer RpcClientController::EndGeneric() {
+  ClearRequestRawBytes();
+  SetAcceptResponseRawBytes(false);
+  ForBytes().generic_method.clear();
+  return std::exchange(ForBytes().response_raw_bytes, Buffer());
+}
+
+std::string_view RpcClientController::NameOf(
+    const google::protobuf::MethodDescriptor& method) const {
+  const std::string_view generic = bytes().generic_method;
+  return generic.empty() ? std::string_view(method.full_name()) : generic;
 }
 
 void RpcClientController::SetDeadline(std::int64_t steady_ns) {

@@ -61,6 +61,11 @@ const Metadata& RpcServerController::GetRequestMetadata() const {
   return metadata_ != nullptr ? metadata_->request : kNone;
 }
 
+const Buffer& RpcServerController::GetRequestRawBytes() const {
+  static const Buffer kNone;
+  return metadata_ != nullptr ? metadata_->generic_request : kNone;
+}
+
 const std::string& RpcServerController::caller() const {
   static const std::string kNobody;
   return metadata_ != nullptr ? metadata_->caller : kNobody;

@@ -1,5 +1,6 @@
 #include "flare/rpc/policy/call_policies.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -8,6 +9,13 @@
 #include "flare/rpc/policy/service_config.h"
 
 namespace flare {
+namespace {
+
+std::string_view ServiceOf(std::string_view method) {
+  return method.substr(0, std::min(method.rfind('.'), method.size()));
+}
+
+}  // namespace
 
 CallPolicies::CallPolicies() = default;
 CallPolicies::~CallPolicies() = default;
@@ -26,13 +34,12 @@ Status CallPolicies::Set(const std::string& name, CallPolicy policy) {
   return Status();
 }
 
-CallPolicies::Found CallPolicies::Find(
-    const google::protobuf::MethodDescriptor& method) const {
-  const auto named = policies_.find(method.full_name());
+CallPolicies::Found CallPolicies::Find(std::string_view method) const {
+  const auto named = policies_.find(method);
   if (named != policies_.end()) return {named->second.get(), true};
-  const auto of_service = policies_.find(method.service()->full_name());
+  const auto of_service = policies_.find(ServiceOf(method));
   if (of_service != policies_.end()) return {of_service->second.get(), false};
-  const auto of_all = policies_.find({});
+  const auto of_all = policies_.find(std::string_view());
   return {of_all != policies_.end() ? of_all->second.get() : nullptr, false};
 }
 

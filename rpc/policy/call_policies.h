@@ -17,11 +17,11 @@
 #ifndef FLARE_RPC_POLICY_CALL_POLICIES_H_
 #define FLARE_RPC_POLICY_CALL_POLICIES_H_
 
-#include <google/protobuf/descriptor.h>
-
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 
 #include "flare/base/expected.h"
 #include "flare/base/status.h"
@@ -65,10 +65,12 @@ class CallPolicies {
     rpc::MethodPolicy* policy;  // Null: there is none.
     bool by_name;               // It is the method's own policy.
   };
-  Found Find(const google::protobuf::MethodDescriptor& method) const;
+  // `method`: "package.Service.Method".
+  Found Find(std::string_view method) const;
 
  private:
-  std::unordered_map<std::string, std::unique_ptr<rpc::MethodPolicy>> policies_;
+  std::map<std::string, std::unique_ptr<rpc::MethodPolicy>, std::less<>>
+      policies_;
 };
 
 }  // namespace flare

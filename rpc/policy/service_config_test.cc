@@ -57,7 +57,7 @@ TEST(ServiceConfigTest, FillsInPolicies) {
   ASSERT_TRUE(policies) << policies.error().ToString();
   const auto* const service = testing::TestService::descriptor();
   const CallPolicies::Found call =
-      (*policies)->Find(*service->FindMethodByName("Call"));
+      (*policies)->Find(service->FindMethodByName("Call")->full_name());
   ASSERT_NE(call.policy, nullptr);
   EXPECT_TRUE(call.by_name);
   const CallPolicy& policy = call.policy->policy();
@@ -82,11 +82,13 @@ TEST(ServiceConfigTest, TheNarrowestNameCounts) {
   ASSERT_TRUE(policies) << policies.error().ToString();
   const auto* const service = testing::TestService::descriptor();
   const CallPolicies::Found other =
-      (*policies)->Find(*service->FindMethodByName("Other"));
+      (*policies)->Find(service->FindMethodByName("Other")->full_name());
   ASSERT_NE(other.policy, nullptr);
   EXPECT_FALSE(other.by_name);
-  const CallPolicies::Found elsewhere = (*policies)->Find(
-      *testing::OtherService::descriptor()->FindMethodByName("Call"));
+  const CallPolicies::Found elsewhere =
+      (*policies)->Find(testing::OtherService::descriptor()
+                            ->FindMethodByName("Call")
+                            ->full_name());
   ASSERT_NE(elsewhere.policy, nullptr);
   EXPECT_NE(elsewhere.policy, other.policy);
   const CallPolicy& policy = elsewhere.policy->policy();
@@ -97,7 +99,8 @@ TEST(ServiceConfigTest, TheNarrowestNameCounts) {
   EXPECT_FALSE(policy.timeout);
   EXPECT_FALSE(policy.wait_for_ready);
   CallPolicies none;
-  EXPECT_EQ(none.Find(*service->FindMethodByName("Call")).policy, nullptr);
+  EXPECT_EQ(none.Find(service->FindMethodByName("Call")->full_name()).policy,
+            nullptr);
 }
 
 std::string ErrorOf(const std::string& json) {

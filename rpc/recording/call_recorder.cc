@@ -181,6 +181,7 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
     const RpcServerController& controller = call.controller();
     const std::size_t bytes = sizeof(RecordedCall) + call.method().size() +
                               call.request()->ByteSizeLong() +
+                              controller.GetRequestRawBytes().ByteSize() +
                               controller.GetRequestAttachment().ByteSize() +
                               controller.GetRequestMetadata().byte_size();
     RecordingQueue::Place place = queue_.Take(bytes);
@@ -231,7 +232,10 @@ class CallRecorder::Interceptor final : public ServerInterceptor {
     RecordedCall recorded;
     recorded.received_unix_ns = UnixTimeOf(call.received_at());
     recorded.method = call.method();
-    recorded.request = BytesOf(*call.request());
+    // A GenericService's call has an empty message.
+    recorded.request = controller.GetRequestRawBytes().empty()
+                           ? BytesOf(*call.request())
+                           : FlattenSlow(controller.GetRequestRawBytes());
     recorded.attachment = FlattenSlow(controller.GetRequestAttachment());
     for (const auto& [name, value] : controller.GetRequestMetadata()) {
       const auto& secrets = options_.secret_metadata;

@@ -190,7 +190,10 @@ const Method* CallConnection::FindByName(std::string_view name) {
 MethodKind CallConnection::KindOfMethod(std::string_view name,
                                         bool short_service) {
   const Method* const method = FindMethod(name, short_service);
-  if (method == nullptr) return MethodKind::kUnknown;
+  if (method == nullptr) {
+    return state_->methods.fallback() != nullptr ? MethodKind::kUnary
+                                                 : MethodKind::kUnknown;
+  }
   if (method->descriptor->client_streaming()) return MethodKind::kStreaming;
   return method->streaming() ? MethodKind::kReplyStreaming : MethodKind::kUnary;
 }

@@ -133,6 +133,19 @@ flare::Status MethodTable::Add(google::protobuf::Service* service,
   return flare::Status();
 }
 
+flare::Status MethodTable::AddFallback(google::protobuf::Service* service) {
+  const auto* const descriptor = service->GetDescriptor();
+  auto method = std::make_unique<Method>(service, descriptor->method(0));
+  const Method* const added = method.get();
+  if (!methods_.emplace(added->name(), std::move(method)).second) {
+    return flare::Status(EEXIST,
+                         "a generic service was set before: there can be one");
+  }
+  fallback_ = added;
+  interceptors_[descriptor] = {};
+  return flare::Status();
+}
+
 void MethodTable::PutInterceptorsFirst(const Interceptors& interceptors) {
   for (auto& [service, own] : interceptors_) {
     own.insert(own.begin(), interceptors.begin(), interceptors.end());
@@ -209,13 +222,18 @@ std::vector<const google::protobuf::ServiceDescriptor*> MethodTable::Services()
 
 std::vector<const Method*> MethodTable::All() const {
   std::vector<const Method*> all;
-  for (const auto& [name, method] : methods_) all.push_back(method.get());
+  for (const auto& [name, method] : methods_) {
+    if (method.get() != fallback_) all.push_back(method.get());
+  }
   return all;
 }
 
 const Method* MethodTable::Find(std::string_view name) const {
   const auto found = methods_.find(name);
-  return found == methods_.end() ? nullptr : found->second.get();
+  if (found == methods_.end() || found->second.get() == fallback_) {
+    return nullptr;
+  }
+  return found->second.get();
 }
 
 const Method* MethodTable::FindByShortName(std::string_view name) const {

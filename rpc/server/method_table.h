@@ -104,8 +104,14 @@ class MethodTable {
   flare::Status Add(google::protobuf::Service* service,
                     Interceptors interceptors = {});
 
+  // Adds the one method of `service`, which gets the calls of all methods that
+  // aren't here: as Add(), but nothing finds it by its name. Once at most.
+  flare::Status AddFallback(google::protobuf::Service* service);
+  // Null: there is none.
+  const Method* fallback() const { return fallback_; }
+
   // No service was added.
-  bool empty() const { return services_.empty(); }
+  bool empty() const { return methods_.empty(); }
 
   // "package.Service.Method:10,...", besides the limits that methods have: the
   // smaller one holds. Names that aren't in the table are none of its business
@@ -130,10 +136,10 @@ class MethodTable {
   // Their counts, by their names.
   std::vector<ServerMethodStatistics> statistics() const;
 
-  // The services, in any order.
+  // The services, in any order, without the fallback.
   std::vector<const google::protobuf::ServiceDescriptor*> Services() const;
 
-  // All of them, in any order.
+  // All of them, in any order, without the fallback.
   std::vector<const Method*> All() const;
 
   // Null if there is none of that name.
@@ -157,6 +163,7 @@ class MethodTable {
   std::unordered_map<std::string_view,
                      const google::protobuf::ServiceDescriptor*>
       services_;
+  const Method* fallback_ = nullptr;  // One of methods_.
   // By their services. Elements stay in place.
   std::unordered_map<const google::protobuf::ServiceDescriptor*, Interceptors>
       interceptors_;

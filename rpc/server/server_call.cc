@@ -282,14 +282,12 @@ void ServerCall::Reject(ParseResult result) {
   }
 
   const Method* const method = connection_->FindMethod(head);
-  if (method == nullptr) return FailUnknown(), false;
+  if (method == nullptr) [[unlikely]]
+    return BeginGeneric(waited_ns);
   const bool streams = method->streaming();
   if (streams != stream_.expected() && !AdmitStream(*method)) [[unlikely]]
     return false;
-  if (waited_ns > method->max_wait_ns || !admission_.Enter(method)) {
-    return FailOverloaded(), false;
-  }
-  method->counters.Begin(fiber::GetCurrentWorkerIndex());
+  if (!EnterMethod(method, waited_ns)) return false;
 
   if (stream_.expected()) [[unlikely]] {
     if (!BeginStream()) return false;
@@ -298,6 +296,26 @@ void ServerCall::Reject(ParseResult result) {
   } else if (streams && !StreamReply()) [[unlikely]] {
     return false;
   }
+  OpenContext(head);
+  // The method's work for its caller is over when the caller gives it up.
+  if (stream_.expected()) [[unlikely]]
+    stream_.StopOnFailure(context_.Share());
+  return true;
+}
+
+// False: the call has failed, as too many others run.
+[[gnu::always_inline]] inline bool ServerCall::EnterMethod(
+    const Method* method, std::int64_t waited_ns) {
+  if (waited_ns > method->max_wait_ns || !admission_.Enter(method)) {
+    return FailOverloaded(), false;
+  }
+  method->counters.Begin(fiber::GetCurrentWorkerIndex());
+  return true;
+}
+
+// The request is parsed.
+[[gnu::always_inline]] inline void ServerCall::OpenContext(
+    const RequestHead& head) {
   controller_.parsed_ns_ = NowNs();
   admission_.NoteBegun();
   format_ = head.format;
@@ -308,9 +326,36 @@ void ServerCall::Reject(ParseResult result) {
     ReleaseRequest();
   }
   context_.Open(this, controller_.deadline_ns_);
-  // The method's work for its caller is over when the caller gives it up.
-  if (stream_.expected()) [[unlikely]]
-    stream_.StopOnFailure(context_.Share());
+}
+
+// A call of a method that no service here has: as BeginRpc(). Its message isn't
+// parsed.
+bool ServerCall::BeginGeneric(std::int64_t waited_ns) {
+  const Method* const method = connection_->state().methods.fallback();
+  if (method == nullptr) return FailUnknown(), false;
+  const RequestHead& head = request_->head;
+  if (stream_.expected() || head.format != PayloadFormat::kProtobuf) {
+    Fail(flare::Status(STATUS_NOT_SUPPORTED,
+                       "Method [" + std::string(head.method) +
+                           "] is known by its name alone, so it takes single "
+                           "messages in protobuf's binary format only."),
+         Failure::kUnknown);
+    return false;
+  }
+  if (!EnterMethod(method, waited_ns)) return false;
+  if (flare::Status status = UnpackBody(); !status.ok()) {
+    return FailParsing(status), false;
+  }
+  messages_.Acquire(*method);
+  request_bytes_ = 0;
+  if (const std::size_t bytes = request_->body.size(); bytes > kLittleMessage) {
+    CountHeld(bytes);
+    if (connection_->IsGreedy()) return FailOverloaded(), false;
+  }
+  RpcServerController::CallMetadata& parts = controller_.ForMetadata();
+  parts.generic_method = head.method;
+  parts.generic_request = std::move(request_->body);
+  OpenContext(head);
   return true;
 }
 
@@ -413,6 +458,13 @@ void ServerCall::Abandon() {
 // --- The request's message ---
 
 flare::Status ServerCall::ParseBody() {
+  if (flare::Status status = UnpackBody(); !status.ok()) return status;
+  messages_.Acquire(*admission_.method());
+  return ParseMessage(request_->head.format, &request_->body);
+}
+
+// Decompresses the request, and gives all but its message to the controller.
+[[gnu::always_inline]] inline flare::Status ServerCall::UnpackBody() {
   const RequestHead& head = request_->head;
   if (IsCompressed(head.compression)) {
     if (flare::Status status = Decompress(); !status.ok()) return status;
@@ -425,9 +477,7 @@ flare::Status ServerCall::ParseBody() {
     controller_.ForMetadata().request = std::move(*request_->metadata);
   }
   controller_.acceptable_compressions_ = head.acceptable_compressions;
-
-  messages_.Acquire(*admission_.method());
-  return ParseMessage(head.format, &request_->body);
+  return flare::Status();
 }
 
 flare::Status ServerCall::Decompress() {

@@ -129,6 +129,9 @@ class ServerCall final : public fiber::Task,
   bool ParseHead();
   [[gnu::cold, gnu::noinline]] void Reject(ParseResult result);
   bool BeginRpc();
+  [[gnu::noinline]] bool BeginGeneric(std::int64_t waited_ns);
+  bool EnterMethod(const Method* method, std::int64_t waited_ns);
+  void OpenContext(const RequestHead& head);
   OwnCall MakeOwnCall();
   void ServeOwn();
   bool CallService(const Method& method);
@@ -139,6 +142,7 @@ class ServerCall final : public fiber::Task,
   // --- The request's message, or stream of messages ---
 
   flare::Status ParseBody();
+  flare::Status UnpackBody();
   [[gnu::noinline]] flare::Status Decompress();
   flare::Status ParseMessage(PayloadFormat format, Buffer* body);
   [[gnu::noinline]] flare::Status ParseMuch(PayloadFormat format, Buffer* body,

@@ -54,6 +54,7 @@
 #include "flare/rpc/protocol_registry.h"
 #include "flare/rpc/redis_server/redis_server_protocol.h"
 #include "flare/rpc/rpc_status.h"
+#include "flare/rpc/server/generic_adapter.h"
 #include "flare/rpc/server/running_calls.h"
 #include "flare/rpc/server/server_connection.h"
 #include "flare/rpc/server/server_state.h"
@@ -401,6 +402,17 @@ bool Server::AddService(google::protobuf::Service* service,
   if (service == nullptr) return Fail("a service that is no object (nullptr)");
   Status added = state_->methods.Add(service, std::move(options.interceptors));
   return added.ok() || Fail(added.message());
+}
+
+bool Server::SetGenericService(std::unique_ptr<GenericService> service) {
+  if (service == nullptr) {
+    return Fail("a generic service that is no object (nullptr)");
+  }
+  auto adapter = std::make_unique<rpc::GenericAdapter>(std::move(service));
+  Status added = state_->methods.AddFallback(adapter.get());
+  if (!added.ok()) return Fail(added.message());
+  state_->owned_services.push_back(std::move(adapter));
+  return true;
 }
 
 void Server::AddInterceptor(std::shared_ptr<ServerInterceptor> interceptor) {

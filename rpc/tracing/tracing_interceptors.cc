@@ -25,10 +25,11 @@ namespace flare {
 namespace {
 
 // "package.Service/Method".
-std::string SpanName(const google::protobuf::MethodDescriptor& method) {
-  std::string name(method.service()->full_name());
-  name += '/';
-  name += method.name();
+std::string SpanName(std::string_view method) {
+  std::string name(method);
+  if (const std::size_t dot = name.rfind('.'); dot != std::string::npos) {
+    name[dot] = '/';
+  }
   return name;
 }
 
@@ -138,7 +139,7 @@ class TracingServerInterceptor final : public ServerInterceptor {
 
   static SpanData CallOutcome(const InterceptedCall& call) {
     SpanData outcome;
-    outcome.name = SpanName(*call.descriptor());
+    outcome.name = SpanName(call.method());
     outcome.status = call.status();
     outcome.failed = call.failed();
     if (outcome.failed) {
@@ -211,7 +212,7 @@ class TracingClientInterceptor final : public ClientInterceptor {
       : tracer_(std::move(tracer)) {}
 
   void Intercept(ClientInterceptedCall& call, ClientNext& next) override {
-    if (tracer_->Excludes(call.method().full_name())) return next.Run();
+    if (tracer_->Excludes(call.method_name())) return next.Run();
     Begun begun;
     {
       std::optional<TraceHeaders> headers;
@@ -226,7 +227,7 @@ class TracingClientInterceptor final : public ClientInterceptor {
  private:
   Begun BeginCall(ClientInterceptedCall& call,
                   std::optional<TraceHeaders>* headers) const {
-    Begun begun = Begin(*tracer_, SpanKind::kClient, call.method().full_name(),
+    Begun begun = Begin(*tracer_, SpanKind::kClient, call.method_name(),
                         CurrentOrigin(), NowNs());
     if (begun.recording()) call.ObserveMessages(CountMessages(begun.span));
     if (call.carries_metadata()) {
@@ -250,7 +251,7 @@ class TracingClientInterceptor final : public ClientInterceptor {
     SpanData outcome;
     outcome.parent_id = begun.parent_id;
     outcome.kind = SpanKind::kClient;
-    outcome.name = SpanName(call.method());
+    outcome.name = SpanName(call.method_name());
     outcome.status = controller.ErrorCode();
     outcome.failed = controller.Failed();
     if (outcome.failed) outcome.error = controller.ErrorText();

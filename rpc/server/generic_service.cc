@@ -1,0 +1,7 @@
+#include "flare/rpc/generic_service.h"
+
+namespace flare {
+
+GenericService::~GenericService() = default;
+
+}  // namespace flare
