@@ -4,28 +4,44 @@
 
 #include <array>
 #include <cerrno>
-#include <fstream>
+#include <cstdio>
+#include <memory>
 
 #include "flare/base/status.h"
 
 namespace flare {
+namespace {
+
+struct Closer {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+std::string SizeText(std::size_t bytes) {
+  return bytes % 1024 == 0 ? std::to_string(bytes / 1024) + " KiB"
+                           : std::to_string(bytes) + " bytes";
+}
+
+}  // namespace
 
 Expected<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
   const std::string failed = "can't read '" + path + "'";
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  // "e": programs that this one starts don't get it.
+  const std::unique_ptr<std::FILE, Closer> file(
+      std::fopen(path.c_str(), "rbe"));
+  if (file == nullptr) return StatusFromErrno(errno, failed);
   std::string text;
   std::array<char, 1 << 14> piece;
-  while (file && text.size() <= max_bytes) {
-    file.read(piece.data(), piece.size());
-    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file && !file.eof()) {  // A folder can be opened.
-    return StatusFromErrno(errno != 0 ? errno : EIO, failed);
+  while (text.size() <= max_bytes) {
+    const std::size_t some =
+        std::fread(piece.data(), 1, piece.size(), file.get());
+    text.append(piece.data(), some);
+    if (some == piece.size()) continue;
+    // A folder can be opened.
+    if (std::ferror(file.get()) != 0) return StatusFromErrno(errno, failed);
+    break;
   }
   if (text.size() > max_bytes) {
-    return Status(EFBIG, failed + ": it has more than " +
-                             std::to_string(max_bytes >> 10) + " KiB");
+    return Status(EFBIG, failed + ": it has more than " + SizeText(max_bytes));
   }
   return text;
 }

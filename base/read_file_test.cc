@@ -28,6 +28,7 @@ TEST(ReadFile, UpToTheLimit) {
   EXPECT_EQ(more.error().code(), EFBIG);
   EXPECT_EQ(more.error().message(),
             "can't read '" + path + "': it has more than 2 KiB");
+  EXPECT_TRUE(ReadFile(path, 4).error().message().ends_with("than 4 bytes"));
   std::filesystem::remove(path);
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <new>
@@ -22,6 +23,10 @@
 
 namespace flare::io {
 namespace {
+
+// Bytes that a worker copies itself, some 25 us of its time. More go to the
+// pool.
+constexpr std::size_t kMostNow = 256 << 10;
 
 // Repeats the system call `move`, which adds the bytes that it moves to `done`,
 // until these are `size`, there are no more, or it fails. Returns errno or 0.
@@ -132,7 +137,8 @@ Expected<std::size_t> File::ReadAt(std::uint64_t offset,
   if (!IsOffset(offset)) return Failure(EINVAL, "read");
   std::size_t done = 0;
   auto read = [&](int flags) {
-    const iovec rest{bytes.data() + done, bytes.size() - done};
+    const std::size_t most = (flags & RWF_NOWAIT) != 0 ? kMostNow : SIZE_MAX;
+    const iovec rest{bytes.data() + done, std::min(bytes.size() - done, most)};
     const ssize_t some =
         ::preadv2(fd(), &rest, 1, static_cast<off_t>(offset + done), flags);
     if (some > 0) done += static_cast<std::size_t>(some);
@@ -204,7 +210,9 @@ Status File::Write(std::uint64_t offset, std::span<iovec> pieces,
     return some;
   };
   // An append mustn't be cut in two.
-  if (flags == 0) MoveNow(&opened_->able_to_write_now, write);
+  if (flags == 0 && size <= kMostNow) {
+    MoveNow(&opened_->able_to_write_now, write);
+  }
   if (done == size) return Status();
   const int error =
       fiber::RunBlocking([&] { return MoveRest(done, size, write); });
@@ -282,12 +290,14 @@ Expected<File> OpenBeside(const std::string& path, mode_t permissions) {
   }
 }
 
-Status SyncFolderOf(const std::string& path) {
+Expected<File> OpenFolderOf(const std::string& path) {
   const std::size_t slash = path.rfind('/');
-  auto folder =
-      File::Open(slash == std::string::npos ? "." : path.substr(0, slash + 1),
-                 O_RDONLY | O_DIRECTORY);
-  if (!folder) return folder.error();
+  return File::Open(
+      slash == std::string::npos ? "." : path.substr(0, slash + 1),
+      O_RDONLY | O_DIRECTORY);
+}
+
+Status SyncFolder(File* folder) {
   Status status = folder->Sync();
   // Some file systems have nothing to do for a folder.
   return status.code() == EINVAL ? Status() : status;
@@ -296,6 +306,9 @@ Status SyncFolderOf(const std::string& path) {
 template <class Bytes>
 Status Replace(const std::string& path, const Bytes& bytes,
                mode_t permissions) try {
+  // Once the file is replaced only the disk may fail.
+  auto folder = OpenFolderOf(path);
+  if (!folder) return folder.error();
   auto file = OpenBeside(path, permissions);
   if (!file) return file.error();
   Status status = file->WriteAt(0, bytes);
@@ -304,7 +317,7 @@ Status Replace(const std::string& path, const Bytes& bytes,
   if (status.ok() && ::rename(file->path().c_str(), path.c_str()) != 0) {
     status = Failed(errno, "replace", path);
   }
-  if (status.ok()) return SyncFolderOf(path);
+  if (status.ok()) return SyncFolder(&*folder);
   ::unlink(file->path().c_str());
   return status;
 } catch (const std::bad_alloc&) {

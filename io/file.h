@@ -10,11 +10,11 @@
 //
 // A read on a worker first asks the kernel for bytes that are in memory (its
 // page cache): one system call, no suspension. Only if the disk has to be
-// waited for does the fiber go to a thread of the pool (blocking_region.h), and
-// its worker runs other fibers. Writes do the same on file systems that can
-// tell whether a write would wait, such as XFS and Btrfs. All other functions
-// always go to the pool. On plain threads, and in a region, calls block the
-// thread.
+// waited for, or there is more than 256 KiB, does the fiber go to a thread of
+// the pool (blocking_region.h), and its worker runs other fibers. Writes do the
+// same on file systems that can tell whether a write would wait, such as XFS
+// and Btrfs. All other functions always go to the pool. On plain threads, and
+// in a region, calls block the thread.
 //
 // For regular files and block devices. Opening a FIFO holds a thread of the
 // pool until the other end is opened; reads of pipes and terminals fail.
@@ -24,9 +24,10 @@
 // call can't be cancelled and has no deadline. Calls that fail return a Status
 // with an errno value and a text that names the file:
 //
-//   EBADF   Close() was called, or the flags of Open() don't allow it
+//   EBADF   Close() was called, or the flags of Open() don't allow it (calls
+//           with nothing to read or write may succeed all the same)
 //   ENOMEM  memory has run out
-//   EINVAL  the offset or size is above 2^63 - 1
+//   EINVAL  the offset, or the end of the bytes, is above 2^63 - 1
 //   others  as of the system call; never EINTR
 
 #ifndef FLARE_IO_FILE_H_
@@ -57,8 +58,9 @@ class File {
   static Expected<File> Open(const std::string& path, int flags = O_RDONLY,
                              mode_t permissions = 0644);
 
+  // `other` may only be assigned to or destroyed then.
   File(File&& other) noexcept;
-  // Closes the file held before.
+  // ... and closes the file held before.
   File& operator=(File&& other) noexcept;
   // Closes the file; errors are lost.
   ~File();
@@ -134,7 +136,8 @@ Expected<std::string> ReadFile(const std::string& path,
 // Replaces the content of a file, or makes a new one, such that readers, and
 // the next process after a crash or a power failure, find the old content or
 // the new, whole. Returns once the disk has it. Writes "<path>.tmp-<pid>-<n>",
-// which a crash may leave behind, and renames it.
+// which a crash may leave behind, and renames it; so the name of the file must
+// be some 25 bytes shorter than the system allows, and its folder readable.
 //
 // The new file belongs to the caller, with `permissions`, less the umask. A
 // symbolic link is replaced, not followed. If it fails, the old content stays;

@@ -220,6 +220,44 @@ TEST_P(FileTest, BytesInMemoryTakeOneSystemCall) {
   EXPECT_EQ(fiber::GetRuntimeStatistics().blocking_threads, 0U);
 }
 
+// More would hold the worker for long.
+TEST_P(FileTest, WorkersCopyLittle) {
+  const std::string bytes = testing::Pattern(1 << 20);
+  File file = FileOf(bytes);
+  now = Now::kAll;
+  Fiber([&] {
+    EXPECT_EQ(Read(file, 0, 1 << 20), bytes);
+    EXPECT_EQ(now_calls, 1);
+    EXPECT_EQ(blocking_calls, 1);
+    ExpectOk(file.WriteAt(0, bytes));
+    EXPECT_EQ(now_calls, 1);
+    EXPECT_EQ(blocking_calls, 2);
+  }).join();
+}
+
+// With these flags the kernel waits for the disk in any case.
+TEST_P(FileTest, SynchronousFilesAreLeftToThePool) {
+  const std::string path = FileOf("text").path();
+  now = Now::kAll;
+  Fiber([&] {
+    for (const int flag : {O_SYNC, O_DSYNC}) {
+      File file = MustOpen(path, O_RDWR | flag);
+      now_calls = 0;
+      ExpectOk(file.WriteAt(0, "next"));
+      EXPECT_EQ(now_calls, 0);
+      EXPECT_EQ(Read(file, 0, 4), "next");
+      EXPECT_EQ(now_calls, 1);
+    }
+    auto direct = File::Open(path, O_RDWR | O_DIRECT);
+    if (!direct) return;  // The file system has none.
+    now_calls = 0;
+    std::array<char, 4> unaligned;
+    static_cast<void>(direct->ReadAt(0, unaligned));
+    static_cast<void>(direct->WriteAt(0, "same"));
+    EXPECT_EQ(now_calls, 0);
+  }).join();
+}
+
 TEST_P(FileTest, OthersAreReadByThePool) {
   const File file = FileOf("on the disk");
   for (const Now each : {Now::kHalf, Now::kNothing, Now::kZero}) {
