@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,7 +110,7 @@ class MemcachedClient {
                 const CallOptions& options = {}) const;
   Result Prepend(std::string_view key, std::string_view value,
                  const CallOptions& options = {}) const;
-  Result Delete(std::string_view key, std::uint64_t cas = 0,
+  Result Delete(std::string_view key, std::optional<std::uint64_t> cas = {},
                 const CallOptions& options = {}) const;
   Result Increment(std::string_view key, std::uint64_t by = 1,
                    const CountOptions& count = {},

@@ -22,15 +22,16 @@ enum MemcachedErrorCode : int {
   // Nobody answers there, by TLS neither, or the last attempt to connect failed
   // just now.
   MEMCACHED_FAIL_TO_CONNECT = 3,
-  MEMCACHED_REFUSED = 4,     // The server doesn't know meta commands.
+  // The server doesn't know meta commands, or wants authentication.
+  MEMCACHED_REFUSED = 4,
   MEMCACHED_OVERLOADED = 5,  // max_outstanding or max_outstanding_bytes.
   MEMCACHED_SHUTDOWN = 6,    // The client side of the process has ended.
   // The time was over, or the call that it was part of had ended, before it was
   // sent.
   MEMCACHED_TIMEOUT_UNSENT = 7,
   MEMCACHED_CANCELLED_UNSENT = 8,
-  // The server's answer is an error, such as "object too large for cache". It
-  // has stored nothing, but a former value of the key may be gone.
+  // The server's answer is a CLIENT_ERROR, such as "cannot increment or
+  // decrement non-numeric value": the command has done nothing.
   MEMCACHED_ERROR_REPLY = 9,
 
   MEMCACHED_TIMEOUT = 101,
@@ -39,6 +40,10 @@ enum MemcachedErrorCode : int {
   // The reply is malformed, answers another command, or exceeds max_value_size.
   // The connection is closed.
   MEMCACHED_MALFORMED_REPLY = 104,
+  // The answer is a SERVER_ERROR, such as "object too large for cache": a
+  // former value of the key may be gone. It may be a proxy's, about a command
+  // that its server has run.
+  MEMCACHED_SERVER_ERROR = 105,
 };
 
 }  // namespace rpc
@@ -67,7 +72,8 @@ struct MemcachedClientOptions {
   // more, and their bytes. Further ones fail with MEMCACHED_OVERLOADED.
   std::size_t max_outstanding = 65536;
   std::size_t max_outstanding_bytes = std::size_t{64} << 20;
-  // Bytes of a value, sent or received. Servers take 1 MiB by default.
+  // Bytes of a value, sent or received, up to 2 GiB - 3. Servers take 1 MiB by
+  // default.
   std::size_t max_value_size = std::size_t{64} << 20;
 };
 

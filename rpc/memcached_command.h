@@ -7,7 +7,8 @@
 //   auto results = client.ExecuteAll(commands);
 //
 // A key has 1 to 250 bytes, none of which is a space or a control character; a
-// command with another one fails, and isn't sent. Values may have any bytes.
+// command with another one fails, and isn't sent. Values may have any bytes, up
+// to 2 GiB - 3 of them.
 // Holds the bytes to send, so the arguments needn't live on. Like an int as to
 // threads. Nothing blocks.
 #ifndef FLARE_RPC_MEMCACHED_COMMAND_H_
@@ -30,8 +31,10 @@ struct MemcachedStoreOptions {
   // Any number, which the server keeps with the value.
   std::uint32_t flags = 0;
   // Stores only if the value is still that of the MemcachedReply with this
-  // `cas`: else the outcome is kExists, or kNotFound. 0: whatever it is.
-  std::uint64_t cas = 0;
+  // `cas`: else the outcome is kExists, or kNotFound. Without one: whatever it
+  // is. With 0, which a server without these numbers (its option -C) gives to
+  // all values, the command fails.
+  std::optional<std::uint64_t> cas = {};
 };
 
 struct MemcachedCountOptions {
@@ -62,7 +65,8 @@ class MemcachedCommand {
   static MemcachedCommand Prepend(std::string_view key, std::string_view value);
 
   // `cas`: as in MemcachedStoreOptions.
-  static MemcachedCommand Delete(std::string_view key, std::uint64_t cas = 0);
+  static MemcachedCommand Delete(std::string_view key,
+                                 std::optional<std::uint64_t> cas = {});
 
   // The value, which is a number in digits, is the result: MemcachedReply::
   // number(). It wraps around at 2^64; below 0 it stays 0.
@@ -81,6 +85,7 @@ class MemcachedCommand {
 
  private:
   MemcachedCommand(Kind kind, std::string_view key, std::chrono::seconds ttl);
+  void CheckCas(const std::optional<std::uint64_t>& cas);
   // These bytes, if it has no fault.
   template <class... Pieces>
   MemcachedCommand With(const Pieces&... pieces) &&;

@@ -1,5 +1,6 @@
 #include "flare/rpc/memcached_client.h"
 
+#include <optional>
 #include <utility>
 
 #include "flare/fiber/async.h"
@@ -112,7 +113,8 @@ MemcachedClient::Result MemcachedClient::Prepend(
 }
 
 MemcachedClient::Result MemcachedClient::Delete(
-    std::string_view key, std::uint64_t cas, const CallOptions& options) const {
+    std::string_view key, std::optional<std::uint64_t> cas,
+    const CallOptions& options) const {
   return Execute(MemcachedCommand::Delete(key, cas), options);
 }
 
@@ -152,6 +154,7 @@ const char* MemcachedClient::ErrorCodeToString(int code) {
     FLARE_MEMCACHED_ERROR(MEMCACHED_TIMEOUT_UNSENT);
     FLARE_MEMCACHED_ERROR(MEMCACHED_CANCELLED_UNSENT);
     FLARE_MEMCACHED_ERROR(MEMCACHED_ERROR_REPLY);
+    FLARE_MEMCACHED_ERROR(MEMCACHED_SERVER_ERROR);
     FLARE_MEMCACHED_ERROR(MEMCACHED_TIMEOUT);
     FLARE_MEMCACHED_ERROR(MEMCACHED_CANCELLED);
     FLARE_MEMCACHED_ERROR(MEMCACHED_CONNECTION_LOST);

@@ -17,6 +17,7 @@
 #include "flare/fiber/async.h"
 #include "flare/fiber/future.h"
 #include "flare/fiber/testing/eventually.h"
+#include "flare/fiber/this_fiber.h"
 #include "flare/io/testing/tls_certificate.h"
 #include "flare/rpc/memcached/memcached_connector.h"
 #include "flare/rpc/testing/client_fixture.h"
@@ -62,11 +63,21 @@ class MemcachedConnectionTest : public testing::ClientTest {
     ASSERT_TRUE(opened.ok()) << opened.ToString();
   }
 
-  std::unique_ptr<RawPeer> Accept(std::string_view to_mn = "MN\r\n") {
+  std::unique_ptr<RawPeer> Accept() {
+    auto peer = AcceptWith("MN\r\n");
+    AnswerStore("NF\r\n", peer.get());
+    return peer;
+  }
+  std::unique_ptr<RawPeer> AcceptWith(std::string_view to_mn) {
     auto peer = server_.Accept();
     EXPECT_EQ(peer->ReadExactly(4), "mn\r\n");
     peer->Send(to_mn);
     return peer;
+  }
+  void AnswerStore(std::string_view answer, RawPeer* peer) {
+    EXPECT_EQ(peer->ReadUntil("\r\n\r\n"),
+              "ms flare 0 C18446744073709551615 MS\r\n\r\n");
+    peer->Send(answer);
   }
 
   auto Get(std::string_view key, const MemcachedCallOptions& options = {}) {
@@ -119,8 +130,8 @@ TEST_F(MemcachedConnectionTest, MatchesRepliesInOrder) {
             "MEMCACHED_INVALID_COMMAND: the key has a space or a control "
             "character");
   EXPECT_EQ(SaidOf(results[3]),
-            "MEMCACHED_ERROR_REPLY: " + Named("SERVER_ERROR oops"));
-  EXPECT_FALSE(MemcachedClient::MayHaveRun(results[3].error()));
+            "MEMCACHED_SERVER_ERROR: " + Named("SERVER_ERROR oops"));
+  EXPECT_TRUE(MemcachedClient::MayHaveRun(results[3].error()));
   EXPECT_EQ(SaidOf(std::move(next)), "not found");
 }
 
@@ -195,15 +206,60 @@ TEST_F(MemcachedConnectionTest, ClosesOnRepliesThatNobodyAskedFor) {
 
 // Values would be commands for a server without meta commands.
 TEST_F(MemcachedConnectionTest, SendsNothingToServersWithoutMetaCommands) {
-  Open();
-  auto refused =
-      client_.AsyncExecute(MemcachedCommand::Set("a", "flush_all\r\n"));
-  auto peer = Accept("ERROR\r\n");
-  EXPECT_EQ(SaidOf(std::move(refused)),
-            "MEMCACHED_REFUSED: " +
-                Named("it answers \"mn\" with \"ERROR\"; meta commands need "
-                      "memcached 1.6"));
-  EXPECT_TRUE(peer->AtEnd());
+  struct Case {
+    std::string_view answer;
+    std::string_view error;
+  };
+  for (const Case& each :
+       {Case{"ERROR", "REFUSED: $; it takes memcached 1.6.10 or later"},
+        Case{"CLIENT_ERROR unauthenticated",
+             "REFUSED: $, and this client can't authenticate itself"},
+        Case{"ERROR Too many open connections", "FAIL_TO_CONNECT: $"}}) {
+    Open();
+    auto refused =
+        client_.AsyncExecute(MemcachedCommand::Set("a", "flush_all\r\n"));
+    auto peer = AcceptWith(std::string(each.answer) + "\r\n");
+    std::string error(each.error);
+    error.replace(
+        error.find('$'), 1,
+        Named("it answers \"mn\" with \"" + std::string(each.answer) + "\""));
+    EXPECT_EQ(SaidOf(std::move(refused)), "MEMCACHED_" + error);
+    EXPECT_TRUE(peer->AtEnd());
+  }
+}
+
+// These versions know other flags of "ms".
+TEST_F(MemcachedConnectionTest, SendsNothingToFirstVersionsOfMetaCommands) {
+  for (const std::string_view answer :
+       {"CLIENT_ERROR invalid flag", "CLIENT_ERROR bad data chunk", "ERROR"}) {
+    Open();
+    auto refused =
+        client_.AsyncExecute(MemcachedCommand::Set("a", "flush_all\r\n"));
+    auto peer = AcceptWith("MN\r\n");
+    AnswerStore(std::string(answer) + "\r\nERROR\r\n", peer.get());
+    EXPECT_EQ(SaidOf(std::move(refused)),
+              "MEMCACHED_REFUSED: " +
+                  Named("it answers \"ms flare 0 C18446744073709551615 MS\" "
+                        "with \"" +
+                        std::string(answer) +
+                        "\"; it takes memcached 1.6.10 or later"));
+    EXPECT_TRUE(peer->AtEnd());
+  }
+}
+
+TEST_F(MemcachedConnectionTest, WaitsForTheFirstAttemptAfterAPause) {
+  auto options = PatientMemcached();
+  options.connect_timeout = 1s;
+  Open(options);
+  auto first = Get("a");
+  server_.Accept()->Close();
+  EXPECT_FALSE(fiber::BlockingGet(std::move(first)));
+  this_fiber::SleepFor(1100ms);  // Longer than failures say anything.
+  auto next = Get("b");
+  auto peer = Accept();
+  EXPECT_EQ(peer->ReadUntil("\n"), "mg b v f c\r\n");
+  peer->Send("EN\r\n");
+  EXPECT_EQ(SaidOf(std::move(next)), "not found");
 }
 
 TEST_F(MemcachedConnectionTest, FailsAtOnceSoonAfterAFailure) {
@@ -262,6 +318,9 @@ class MemcachedProcess : public testing::ServerProcess {
   std::string unix_address() const { return "unix:" + folder() + "/socket"; }
 
   void Start() { Run({"-l", host()}, *EndpointFromString(address())); }
+  void StartWithoutCas() {
+    Run({"-l", host(), "-C"}, *EndpointFromString(address()));
+  }
   void StartWithTls() {
     io::testing::MakeTlsCertificate(folder());
     Run({"-l", host(), "-Z", "-o",
@@ -347,6 +406,21 @@ TEST_F(MemcachedClientTest, ComparesBeforeItStores) {
   EXPECT_EQ(SaidOf(client_.Delete("k", second->cas)), "\"\"");
 }
 
+// "0" would mean to a server that it is to compare nothing.
+TEST_F(MemcachedClientTest, ComparesNothingWithoutNumbers) {
+  ASSERT_NO_FATAL_FAILURE(server_.StartWithoutCas());
+  Open(server_.address());
+  ASSERT_TRUE(client_.Set("k", "a"));
+  const auto found = client_.Get("k");
+  ASSERT_TRUE(found) << SaidOf(found);
+  EXPECT_EQ(found->cas, 0u);
+  const std::string error =
+      "MEMCACHED_INVALID_COMMAND: its cas is 0: the server keeps no such "
+      "numbers (its option -C)";
+  EXPECT_EQ(SaidOf(client_.Set("k", "b", {.cas = found->cas})), error);
+  EXPECT_EQ(SaidOf(client_.Delete("k", found->cas)), error);
+}
+
 TEST_F(MemcachedClientTest, Counts) {
   StartAndOpen();
   EXPECT_EQ(SaidOf(client_.Increment("n")), "not found");
@@ -371,7 +445,7 @@ TEST_F(MemcachedClientTest, KeepsInStepBehindValuesThatAreTooLarge) {
        MemcachedCommand::Get("f"), MemcachedCommand::Get("k")});
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(SaidOf(results[0]),
-            "MEMCACHED_ERROR_REPLY: memcached " + server_.address() +
+            "MEMCACHED_SERVER_ERROR: memcached " + server_.address() +
                 ": SERVER_ERROR object too large for cache");
   ASSERT_TRUE(results[2]) << SaidOf(results[2]);
   EXPECT_EQ(results[2]->value, fits);

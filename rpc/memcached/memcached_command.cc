@@ -41,6 +41,11 @@ MemcachedCommand::MemcachedCommand(Kind kind, std::string_view key,
   if (ttl.count() < 0) fault_ = "the time to live is negative";
 }
 
+void MemcachedCommand::CheckCas(const std::optional<std::uint64_t>& cas) {
+  if (cas != 0) return;
+  fault_ = "its cas is 0: the server keeps no such numbers (its option -C)";
+}
+
 template <class... Pieces>
 MemcachedCommand MemcachedCommand::With(const Pieces&... pieces) && {
   if (*fault_ == '\0') {
@@ -72,11 +77,15 @@ MemcachedCommand MemcachedCommand::Store(char mode, std::string_view key,
                                          const MemcachedStoreOptions& options) {
   MemcachedCommand command(Kind::kStore, key, options.ttl);
   command.value_size_ = value.size();
+  // Servers take a value that they can't count for commands.
+  constexpr std::size_t kMaxValue = (std::size_t{1} << 31) - 3;
+  if (value.size() > kMaxValue) command.fault_ = "the value has 2 GiB or more";
+  command.CheckCas(options.cas);
   std::string head(" c M");
   head += mode;
   if (options.flags != 0) head += " F" + std::to_string(options.flags);
   if (options.ttl.count() != 0) head += MemcachedTtl(options.ttl);
-  if (options.cas != 0) head += " C" + std::to_string(options.cas);
+  if (options.cas) head += " C" + std::to_string(*options.cas);
   return std::move(command).With("ms ", key, " ", std::to_string(value.size()),
                                  head, "\r\n", value);
 }
@@ -110,9 +119,11 @@ MemcachedCommand MemcachedCommand::Prepend(std::string_view key,
 }
 
 MemcachedCommand MemcachedCommand::Delete(std::string_view key,
-                                          std::uint64_t cas) {
-  return MemcachedCommand(Kind::kDelete, key, {})
-      .With("md ", key, cas == 0 ? "" : " C" + std::to_string(cas));
+                                          std::optional<std::uint64_t> cas) {
+  MemcachedCommand command(Kind::kDelete, key, {});
+  command.CheckCas(cas);
+  return std::move(command).With("md ", key,
+                                 cas ? " C" + std::to_string(*cas) : "");
 }
 
 MemcachedCommand MemcachedCommand::Count(char mode, std::string_view key,

@@ -7,8 +7,7 @@ namespace flare::rpc {
 bool MemcachedExchange::Expects(MemcachedAnswer::Code code) const {
   using Code = MemcachedAnswer::Code;
   if (kinds.empty()) {
-    return code == Code::kNothing || code == Code::kUnknownCommand ||
-           code == Code::kError;
+    return code != Code::kValue && code != Code::kMiss;
   }
   if (code == Code::kError) return true;
   switch (kinds[received]) {

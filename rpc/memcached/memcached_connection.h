@@ -22,8 +22,8 @@
 namespace flare::rpc {
 
 struct MemcachedExchange final : PipelineExchange {
-  // The kinds of the commands that `bytes` are; at least one. None at all: the
-  // bytes are "mn".
+  // The kinds of the commands that `bytes` are. None at all: the bytes are a
+  // question of the greeting, with one answer, which has no value.
   MemcachedExchange(Buffer bytes, std::vector<MemcachedCommand::Kind> of)
       : PipelineExchange(std::move(bytes), of.empty() ? 1 : of.size()),
         kinds(std::move(of)) {

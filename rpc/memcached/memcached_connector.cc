@@ -1,5 +1,6 @@
 #include "flare/rpc/memcached/memcached_connector.h"
 
+#include <string_view>
 #include <utility>
 
 #include "flare/base/buffer.h"
@@ -25,6 +26,19 @@ static_assert(int{MEMCACHED_FAIL_TO_CONNECT} == PIPELINE_FAIL_TO_CONNECT &&
 ServerCells* CellsOfMemcachedClients() {
   static auto* const cells = new ServerCells(PIPELINE_OK);
   return cells;
+}
+
+flare::Status RefusalOf(std::string_view question,
+                        const MemcachedAnswer& answer) {
+  std::string text = "it answers \"" + std::string(question) + "\" with \"" +
+                     answer.error + "\"";
+  if (answer.error.starts_with("ERROR Too many open connections")) {
+    return flare::Status(MEMCACHED_FAIL_TO_CONNECT, std::move(text));
+  }
+  text += answer.error == "CLIENT_ERROR unauthenticated"
+              ? ", and this client can't authenticate itself"
+              : "; it takes memcached 1.6.10 or later";
+  return flare::Status(MEMCACHED_REFUSED, std::move(text));
 }
 
 }  // namespace
@@ -59,18 +73,34 @@ PipelineConnector::Connection MemcachedConnector::MakeConnection(
                                    weak_from_this());
 }
 
-// A server that takes no meta commands could take values for commands.
+// A server that doesn't know today's meta commands would take values for
+// commands. Versions 1.6.0 to 1.6.9 know "mn", but not this form of "ms", which
+// stores nothing: no value has that number.
 flare::Status MemcachedConnector::ShakeHands(const Connection& connection,
                                              const WaitLimit& limit) {
+  auto answer = Ask("mn\r\n", connection, limit);
+  if (!answer) return answer.error();
+  if (answer->code != MemcachedAnswer::Code::kNothing) {
+    return RefusalOf("mn", *answer);
+  }
+  constexpr std::string_view kStore = "ms flare 0 C18446744073709551615 MS";
+  answer = Ask(std::string(kStore) + "\r\n\r\n", connection, limit);
+  if (!answer) return answer.error();
+  if (answer->code != MemcachedAnswer::Code::kNotFound &&
+      answer->code != MemcachedAnswer::Code::kExists) {
+    return RefusalOf(kStore, *answer);
+  }
+  return {};
+}
+
+Expected<MemcachedAnswer, flare::Status> MemcachedConnector::Ask(
+    const std::string& question, const Connection& connection,
+    const WaitLimit& limit) {
   const auto exchange = MakeRefCounted<MemcachedExchange>(
-      CreateBufferSlow("mn\r\n"), std::vector<MemcachedCommand::Kind>());
+      CreateBufferSlow(question), std::vector<MemcachedCommand::Kind>());
   flare::Status greeted = Greet(connection, exchange.Get(), limit);
   if (!greeted.ok()) return greeted;
-  const MemcachedAnswer& answer = exchange->answers.front();
-  if (answer.code == MemcachedAnswer::Code::kNothing) return {};
-  return flare::Status(MEMCACHED_REFUSED,
-                       "it answers \"mn\" with \"" + answer.error +
-                           "\"; meta commands need memcached 1.6");
+  return std::move(exchange->answers.front());
 }
 
 std::vector<MemcachedConnector::Result> MemcachedConnector::Execute(
@@ -98,8 +128,10 @@ std::vector<MemcachedConnector::Result> MemcachedConnector::Execute(
     MemcachedAnswer& answer = exchange->answers[i];
     if (answer.code == MemcachedAnswer::Code::kError) {
       outcome = PIPELINE_ERROR_REPLY;
-      results.push_back(
-          Named(flare::Status(MEMCACHED_ERROR_REPLY, answer.error)));
+      results.push_back(Named(flare::Status(
+          answer.error.starts_with("SERVER_ERROR") ? MEMCACHED_SERVER_ERROR
+                                                   : MEMCACHED_ERROR_REPLY,
+          answer.error)));
     } else {
       results.push_back(std::move(answer.reply));
     }

@@ -15,6 +15,7 @@
 #include "flare/io/transport.h"
 #include "flare/rpc/call_cells.h"
 #include "flare/rpc/client/wait_limit.h"
+#include "flare/rpc/memcached/memcached_reader.h"
 #include "flare/rpc/memcached_client_options.h"
 #include "flare/rpc/memcached_command.h"
 #include "flare/rpc/memcached_reply.h"
@@ -49,6 +50,11 @@ class MemcachedConnector final : public PipelineConnector {
                             Role role) override;
   flare::Status ShakeHands(const Connection& connection,
                            const WaitLimit& limit) override;
+
+  // The answer to a question of the greeting, which has one line.
+  Expected<MemcachedAnswer, flare::Status> Ask(const std::string& question,
+                                               const Connection& connection,
+                                               const WaitLimit& limit);
 
   const MemcachedClientOptions options_;
 };

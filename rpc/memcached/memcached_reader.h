@@ -11,6 +11,7 @@
 #ifndef FLARE_RPC_MEMCACHED_MEMCACHED_READER_H_
 #define FLARE_RPC_MEMCACHED_MEMCACHED_READER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -48,7 +49,7 @@ class MemcachedReader {
   enum class Result { kNeedMore, kAnswer, kFailed };
 
   explicit MemcachedReader(std::size_t max_value_size)
-      : max_value_size_(max_value_size) {}
+      : max_value_size_(std::min(max_value_size, kMostBytes)) {}
 
   Result Read(Buffer* in, MemcachedAnswer* out);
 
@@ -58,6 +59,9 @@ class MemcachedReader {
   const std::string& failure() const noexcept { return failure_; }
 
  private:
+  // More than servers send.
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 31;
+
   // Returns how many of `bytes` were taken.
   std::size_t Consume(std::string_view bytes);
   void TakeLine(std::string_view line);

@@ -162,6 +162,9 @@ TEST(MemcachedCommand, ChecksKeys) {
   }
   EXPECT_NE(MemcachedCommand::Touch("k", -1s).fault(), ""s);
   EXPECT_NE(MemcachedCommand::Set("k", "v", {.ttl = -1s}).fault(), ""s);
+  // Nobody reads it.
+  const std::string_view large("v", (std::size_t{1} << 31) - 2);
+  EXPECT_NE(MemcachedCommand::Set("k", large).fault(), ""s);
   for (const std::string& key :
        {"!"s, "schl\xc3\xbcssel"s, "~"s, std::string(250, 'k')}) {
     EXPECT_EQ(MemcachedCommand::Get(key).fault(), ""s) << key;

@@ -154,6 +154,10 @@ flare::Status PipelineConnector::MayConnect() {
 flare::Status PipelineConnector::MayWait() {
   ScopedLock guard(mutex_);
   if (!settings_.fails_while_retrying || !failing_) return {};
+  // An old failure says nothing of the server as it is now.
+  const std::int64_t pause = SaturatingAdd(ToNs(settings_.max_reconnect_delay),
+                                           ToNs(settings_.connect_timeout));
+  if (NowNs() - failed_ns_ > pause) return {};
   return AfterFailure("connecting again after this failure: ");
 }
 
@@ -170,6 +174,7 @@ void PipelineConnector::NoteFailure(const flare::Status& why) {
   // relaxed: see in_doubt().
   tried_.store(true, std::memory_order_relaxed);
   last_failure_ = why;
+  failed_ns_ = now;
   failing_ = true;
   if (now < blocked_until_ns_) return;  // By another attempt of the same time.
   blocked_until_ns_ = SaturatingAdd(now, delay_ns_);

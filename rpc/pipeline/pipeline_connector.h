@@ -187,6 +187,7 @@ class PipelineConnector
       FLARE_GUARDED_BY(mutex_);  // The shared one.
   Connections open_ FLARE_GUARDED_BY(mutex_);
   flare::Status last_failure_ FLARE_GUARDED_BY(mutex_);
+  std::int64_t failed_ns_ FLARE_GUARDED_BY(mutex_) = 0;
   bool failing_ FLARE_GUARDED_BY(mutex_) = false;  // Since it was connected.
   std::int64_t blocked_until_ns_ FLARE_GUARDED_BY(mutex_) = 0;
   std::int64_t delay_ns_ FLARE_GUARDED_BY(mutex_);  // After the next failure.
