@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <stop_token>
 #include <utility>
 
 #include "flare/base/clock.h"
@@ -54,8 +55,10 @@ struct Http2ClientConnection::Stream : Http2Stream, IntrusiveListNode<> {
 
   const HttpClientConnection::Request& request;
   fiber::Event* waiter = nullptr;  // [H2C4]
-  bool in_session = false;         // [H2C3]
-  bool sending = false;            // The body isn't all in the session.
+  // Ends a wait of the upload for the socket. Under lock_.
+  std::stop_source* room = nullptr;
+  bool in_session = false;  // [H2C3]
+  bool sending = false;     // The body isn't all in the session.
   bool source_begun = false;
   bool sent = false;
   bool lost = false;
@@ -209,11 +212,15 @@ flare::Status Http2ClientConnection::Carry(Stream* stream, Buffer body,
   }
 }
 
-bool Http2ClientConnection::HasEvent(const Stream& stream) const {
+// More than room to send.
+bool Http2ClientConnection::HasNews(const Stream& stream) const {
   return stream.over() || ended_ ||
-         (stream.request.on_body != nullptr && !stream.body.empty()) ||
-         (stream.sending && !stream.waits_to_open() &&
-          stream.queued() < kBodyPart);
+         (stream.request.on_body != nullptr && !stream.body.empty());
+}
+
+bool Http2ClientConnection::HasEvent(const Stream& stream) const {
+  return HasNews(stream) || (stream.sending && !stream.waits_to_open() &&
+                             stream.queued() < kBodyPart);
 }
 
 // False: none has come in time.
@@ -233,18 +240,32 @@ bool Http2ClientConnection::AwaitEvent(Stream* stream,
   }
 }
 
+// Waits until the socket takes more. False: Carry() has to look first, as the
+// time is over, the connection is, or something came.
+bool Http2ClientConnection::AwaitRoom(Stream* stream,
+                                      const HttpWaitLimit& limit) {
+  io::StreamConnection& socket = *connection_->stream();
+  if (socket.HasOutputRoom()) return true;
+  std::stop_source enough;
+  const std::stop_callback relay(limit.stop, [&] { enough.request_stop(); });
+  {
+    ScopedLock guard(lock_);
+    if (HasNews(*stream)) return false;
+    stream->room = &enough;
+  }
+  const auto result =
+      socket.WaitWritable(ToSteadyNs(limit.at), enough.get_token());
+  ScopedLock guard(lock_);
+  stream->room = nullptr;
+  if (result == io::RoomResult::kClosed) {
+    stream->sending = false;  // The end is to come.
+  }
+  return result == io::RoomResult::kRoom;
+}
+
 flare::Status Http2ClientConnection::SendPart(Stream* stream, Upload* upload,
                                               const HttpWaitLimit& limit) {
-  io::StreamConnection& socket = *connection_->stream();
-  if (!socket.HasOutputRoom()) {
-    const auto room = socket.WaitWritable(ToSteadyNs(limit.at), limit.stop);
-    if (room == io::RoomResult::kTimedOut) return {};  // Carry() sees it.
-    if (room == io::RoomResult::kClosed) {
-      ScopedLock guard(lock_);
-      stream->sending = false;  // The end is to come.
-      return {};
-    }
-  }
+  if (!AwaitRoom(stream, limit)) return {};
   if (upload->pieces && upload->rest.empty()) {
     stream->source_begun = true;
     auto made = upload->pieces->Next(&upload->last);
@@ -295,6 +316,7 @@ void Http2ClientConnection::Notify(Stream* stream) {
   if (stream->waiter != nullptr) {
     std::exchange(stream->waiter, nullptr)->Set();  // [H2C4]
   }
+  if (stream->room != nullptr) stream->room->request_stop();
 }
 
 void Http2ClientConnection::Fail(Stream* stream, flare::Status why) {

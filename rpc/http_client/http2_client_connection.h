@@ -95,6 +95,8 @@ class Http2ClientConnection final : public HttpTunnelReceiver,
   bool Open(Stream* stream, Http2Request* head);
   flare::Status Carry(Stream* stream, Buffer body, const HttpWaitLimit& limit);
   bool AwaitEvent(Stream* stream, const HttpWaitLimit& limit);
+  bool HasNews(const Stream& stream) const FLARE_REQUIRES(lock_);
+  bool AwaitRoom(Stream* stream, const HttpWaitLimit& limit);
   bool HasEvent(const Stream& stream) const FLARE_REQUIRES(lock_);
   // Sends the next part of the body. An error ends the request.
   flare::Status SendPart(Stream* stream, Upload* upload,

@@ -240,8 +240,8 @@ class HttpFetch {
     }
   }
 
-  // The first time not at all: a server refuses what comes beside its GOAWAY,
-  // too.
+  // The first refusal has no pause: servers also refuse requests that cross
+  // their GOAWAY, and another connection takes these at once.
   void PauseBeforeRefusal(int refusals) {
     if (refusals == 1) return;
     fiber::Event never;

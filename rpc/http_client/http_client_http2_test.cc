@@ -417,6 +417,21 @@ TEST_F(HttpClientHttp2Test, RefusesMalformedResponses) {
   }
 }
 
+TEST_F(HttpClientHttp2Test, InterimResponsesEnd) {
+  auto future = Get();
+  auto server = Accept();
+  auto* const request = server.Request(0);
+  for (int i = 0; i != 101; ++i) {
+    server.Head(request, {}, /*end=*/false, "103");
+  }
+  server.Flush();
+  const auto failed = fiber::BlockingGet(std::move(future));
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message(), HasSubstr("interim responses"));
+  server.Await([&] { return request->closed; });
+  ExpectGoesOn(&server);
+}
+
 TEST_F(HttpClientHttp2Test, BoundsBodies) {
   auto future = Get({.max_body_size = 5});
   auto server = Accept();
@@ -538,6 +553,30 @@ TEST_F(HttpClientHttp2Test, MayBeAnsweredEarly) {
   server.Flush();
   EXPECT_EQ(CodeOf(std::move(future)), 413);
   ExpectGoesOn(&server);
+}
+
+// The kernel is full of the body: the upload waits for room, and not for that
+// alone.
+TEST_F(HttpClientHttp2Test, MayBeAnsweredByAServerThatReadsNoMore) {
+  auto first = Get();
+  constexpr std::uint32_t kVast = 1 << 30;
+  auto server = Accept({.stream_window = kVast, .connection_window = kVast});
+  server.Answer(server.Request(0), "fine");
+  EXPECT_EQ(BodyOf(std::move(first)), "fine");  // The windows are known now.
+  std::atomic<int> pieces{0};
+  HttpRequestOptions options;
+  options.body_source.next = [&]() -> Expected<Buffer> {
+    ++pieces;
+    return CreateBufferSlow(std::string(60'000, 'x'));
+  };
+  auto future = Post("", options);
+  auto* const request = server.Request(1, /*head=*/true);
+  for (int before = -1; before != pieces; std::this_thread::sleep_for(50ms)) {
+    before = pieces;
+  }
+  server.Head(request, {}, /*end=*/true, "413");
+  server.Flush();
+  EXPECT_EQ(CodeOf(std::move(future)), 413);
 }
 
 // --- ends --------------------------------------------------------------------
