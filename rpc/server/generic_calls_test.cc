@@ -220,6 +220,7 @@ TEST_F(GenericCalls, OtherFormatsAreRefused) {
   const GenericStub json(UriOver("http+proto3-json"));
   const auto reply = json.Call(kUnknown, CreateBufferSlow("{}"));
   ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code(), STATUS_METHOD_NOT_FOUND);
   EXPECT_THAT(reply.error().message(), HasSubstr(kUnknown));
   EXPECT_THAT(reply.error().message(), HasSubstr("binary format"));
 }

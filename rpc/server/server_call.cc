@@ -335,7 +335,7 @@ bool ServerCall::BeginGeneric(std::int64_t waited_ns) {
   if (method == nullptr) return FailUnknown(), false;
   const RequestHead& head = request_->head;
   if (stream_.expected() || head.format != PayloadFormat::kProtobuf) {
-    Fail(flare::Status(STATUS_NOT_SUPPORTED,
+    Fail(flare::Status(STATUS_METHOD_NOT_FOUND,
                        "Method [" + std::string(head.method) +
                            "] is known by its name alone, so it takes single "
                            "messages in protobuf's binary format only."),
