@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include "flare/io/tls_options.h"
 
@@ -22,7 +23,8 @@ enum MemcachedErrorCode : int {
   // Nobody answers there, by TLS neither, or the last attempt to connect failed
   // just now.
   MEMCACHED_FAIL_TO_CONNECT = 3,
-  // The server doesn't know meta commands, or wants authentication.
+  // The server doesn't know meta commands, or wants another username or
+  // password.
   MEMCACHED_REFUSED = 4,
   MEMCACHED_OVERLOADED = 5,  // max_outstanding or max_outstanding_bytes.
   MEMCACHED_SHUTDOWN = 6,    // The client side of the process has ended.
@@ -51,6 +53,10 @@ enum MemcachedErrorCode : int {
 struct MemcachedClientOptions {
   // Speaks TLS with all servers.
   std::optional<TlsClientOptions> tls = {};
+  // For servers that were started with -Y; others aren't told. Without TLS they
+  // travel in the clear. Neither has spaces or control characters.
+  std::string username = {};
+  std::string password = {};
   // For a command, connecting included, unless it has another one. Commands
   // that are made while a call is served take no longer than the rest of its
   // time.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -213,7 +214,7 @@ TEST_F(MemcachedConnectionTest, SendsNothingToServersWithoutMetaCommands) {
   for (const Case& each :
        {Case{"ERROR", "REFUSED: $; it takes memcached 1.6.10 or later"},
         Case{"CLIENT_ERROR unauthenticated",
-             "REFUSED: $, and this client can't authenticate itself"},
+             "REFUSED: $; it takes a username and a password"},
         Case{"ERROR Too many open connections", "FAIL_TO_CONNECT: $"}}) {
     Open();
     auto refused =
@@ -244,6 +245,25 @@ TEST_F(MemcachedConnectionTest, SendsNothingToFirstVersionsOfMetaCommands) {
                         std::string(answer) +
                         "\"; it takes memcached 1.6.10 or later"));
     EXPECT_TRUE(peer->AtEnd());
+  }
+}
+
+// Another one would store the password as a value.
+TEST_F(MemcachedConnectionTest, TellsPasswordsToServersThatAskForThem) {
+  auto options = PatientMemcached();
+  options.username = "alice";
+  options.password = "secret";
+  Connect(options);
+}
+
+TEST_F(MemcachedConnectionTest, ChecksPasswords) {
+  for (const auto& [username, password] :
+       {std::pair("alice", ""), std::pair("", "secret"),
+        std::pair("alice", "secret\r\nflush_all"), std::pair("a b", "c")}) {
+    auto options = PatientMemcached();
+    options.username = username;
+    options.password = password;
+    EXPECT_EQ(client_.Open("a", options).code(), MEMCACHED_INVALID_SERVERS);
   }
 }
 
@@ -320,6 +340,11 @@ class MemcachedProcess : public testing::ServerProcess {
   void Start() { Run({"-l", host()}, *EndpointFromString(address())); }
   void StartWithoutCas() {
     Run({"-l", host(), "-C"}, *EndpointFromString(address()));
+  }
+  void StartWithPasswords() {
+    std::ofstream(folder() + "/passwords") << "alice:secret\n";
+    Run({"-l", host(), "-Y", folder() + "/passwords"},
+        *EndpointFromString(address()));
   }
   void StartWithTls() {
     io::testing::MakeTlsCertificate(folder());
@@ -419,6 +444,23 @@ TEST_F(MemcachedClientTest, ComparesNothingWithoutNumbers) {
       "numbers (its option -C)";
   EXPECT_EQ(SaidOf(client_.Set("k", "b", {.cas = found->cas})), error);
   EXPECT_EQ(SaidOf(client_.Delete("k", found->cas)), error);
+}
+
+TEST_F(MemcachedClientTest, AuthenticatesItself) {
+  ASSERT_NO_FATAL_FAILURE(server_.StartWithPasswords());
+  auto options = PatientMemcached();
+  options.username = "alice";
+  options.password = "secret";
+  Open(server_.address(), options);
+  EXPECT_EQ(SaidOf(client_.Set("k", "a")), "\"\"");
+  EXPECT_EQ(SaidOf(client_.Get("k")), "\"a\"");
+  EXPECT_EQ(SaidOf(client_.Get("auth")), "not found");
+  options.password = "other";
+  Open(server_.address(), options);
+  EXPECT_EQ(SaidOf(client_.Get("k")),
+            "MEMCACHED_REFUSED: memcached " + server_.address() +
+                ": it refuses the username or the password: \"CLIENT_ERROR "
+                "authentication failure\"");
 }
 
 TEST_F(MemcachedClientTest, Counts) {

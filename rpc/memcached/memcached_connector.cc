@@ -28,6 +28,8 @@ ServerCells* CellsOfMemcachedClients() {
   return cells;
 }
 
+constexpr std::string_view kUnauthenticated = "CLIENT_ERROR unauthenticated";
+
 flare::Status RefusalOf(std::string_view question,
                         const MemcachedAnswer& answer) {
   std::string text = "it answers \"" + std::string(question) + "\" with \"" +
@@ -35,8 +37,8 @@ flare::Status RefusalOf(std::string_view question,
   if (answer.error.starts_with("ERROR Too many open connections")) {
     return flare::Status(MEMCACHED_FAIL_TO_CONNECT, std::move(text));
   }
-  text += answer.error == "CLIENT_ERROR unauthenticated"
-              ? ", and this client can't authenticate itself"
+  text += answer.error == kUnauthenticated
+              ? "; it takes a username and a password"
               : "; it takes memcached 1.6.10 or later";
   return flare::Status(MEMCACHED_REFUSED, std::move(text));
 }
@@ -80,7 +82,10 @@ flare::Status MemcachedConnector::ShakeHands(const Connection& connection,
                                              const WaitLimit& limit) {
   auto answer = Ask("mn\r\n", connection, limit);
   if (!answer) return answer.error();
-  if (answer->code != MemcachedAnswer::Code::kNothing) {
+  if (answer->error == kUnauthenticated && !options_.username.empty()) {
+    flare::Status status = Authenticate(connection, limit);
+    if (!status.ok()) return status;
+  } else if (answer->code != MemcachedAnswer::Code::kNothing) {
     return RefusalOf("mn", *answer);
   }
   constexpr std::string_view kStore = "ms flare 0 C18446744073709551615 MS";
@@ -91,6 +96,20 @@ flare::Status MemcachedConnector::ShakeHands(const Connection& connection,
     return RefusalOf(kStore, *answer);
   }
   return {};
+}
+
+// For a server that has asked for it: others would store what this sends.
+flare::Status MemcachedConnector::Authenticate(const Connection& connection,
+                                               const WaitLimit& limit) {
+  const std::string both = options_.username + ' ' + options_.password;
+  const auto answer = Ask(
+      "set auth 0 0 " + std::to_string(both.size()) + "\r\n" + both + "\r\n",
+      connection, limit);
+  if (!answer) return answer.error();
+  if (answer->code == MemcachedAnswer::Code::kAuthenticated) return {};
+  return flare::Status(
+      MEMCACHED_REFUSED,
+      "it refuses the username or the password: \"" + answer->error + "\"");
 }
 
 Expected<MemcachedAnswer, flare::Status> MemcachedConnector::Ask(

@@ -51,6 +51,8 @@ class MemcachedConnector final : public PipelineConnector {
   flare::Status ShakeHands(const Connection& connection,
                            const WaitLimit& limit) override;
 
+  flare::Status Authenticate(const Connection& connection,
+                             const WaitLimit& limit);
   // The answer to a question of the greeting, which has one line.
   Expected<MemcachedAnswer, flare::Status> Ask(const std::string& question,
                                                const Connection& connection,

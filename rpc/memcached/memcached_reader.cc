@@ -25,6 +25,7 @@ constexpr MemcachedWord kMemcachedWords[] = {
     {"NS", MemcachedCode::kNotStored, MemcachedOutcome::kNotStored},
     {"EX", MemcachedCode::kExists, MemcachedOutcome::kExists},
     {"MN", MemcachedCode::kNothing, MemcachedOutcome::kOk},
+    {"STORED", MemcachedCode::kAuthenticated, MemcachedOutcome::kOk},
     {"ERROR", MemcachedCode::kUnknownCommand, MemcachedOutcome::kOk},
     {"CLIENT_ERROR", MemcachedCode::kError, MemcachedOutcome::kOk},
     {"SERVER_ERROR", MemcachedCode::kError, MemcachedOutcome::kOk}};

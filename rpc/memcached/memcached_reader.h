@@ -32,6 +32,7 @@ struct MemcachedAnswer {
     kNotStored,      // NS
     kExists,         // EX
     kNothing,        // MN
+    kAuthenticated,  // STORED
     kError,          // CLIENT_ERROR, SERVER_ERROR
     kUnknownCommand  // ERROR, ERROR Too many open connections
   };

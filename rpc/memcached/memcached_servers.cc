@@ -33,6 +33,13 @@ std::string_view ReadMemcachedAddress(std::string_view text,
   return text == "unix:" ? "there is no path" : "";
 }
 
+// Other bytes would end the line in which they are sent.
+bool IsMemcachedCredential(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) > ' ' && c != '\x7f';
+  });
+}
+
 }  // namespace
 
 Expected<std::shared_ptr<MemcachedServers>, flare::Status>
@@ -49,6 +56,14 @@ MemcachedServers::Make(std::string_view list,
       return BadMemcachedServers(text, "it is there twice");
     }
     addresses.push_back(std::move(address));
+  }
+  if (!IsMemcachedCredential(options.username) ||
+      !IsMemcachedCredential(options.password) ||
+      options.username.empty() != options.password.empty()) {
+    return flare::Status(
+        MEMCACHED_INVALID_SERVERS,
+        "the username or the password for memcached is missing, or has a space "
+        "or a control character");
   }
   OpenClientSide();
   return std::shared_ptr<MemcachedServers>(
