@@ -659,6 +659,25 @@ TEST_F(HttpClientHttp2Test, GoAwayLetsEarlierRequestsEnd) {
   ExpectGoesOn(&other);
 }
 
+TEST_F(HttpClientHttp2Test, AServerThatGoesAwayLeavesItsPlace) {
+  client_ = HttpClient(
+      {.connect_timeout = 20s, .http2 = kKnown, .max_connections_per_host = 1});
+  auto first = Post("first");
+  auto server = Accept();
+  auto* const request = server.Request(0);
+  server.raw()->Send(Frame(Http2FrameType::kGoAway, 0, "\0\0\0\1\0\0\0\0"sv));
+  // Until the client has read that, requests may go there, where they end.
+  auto second = Post("second");
+  auto other = Accept();
+  auto* const again = other.Request(0);
+  EXPECT_EQ(again->body, "second");
+  other.Answer(again, "two");
+  EXPECT_EQ(BodyOf(std::move(second)), "two");
+  ExpectGoesOn(&other);
+  server.Answer(request, "one");
+  EXPECT_EQ(BodyOf(std::move(first)), "one");
+}
+
 TEST_F(HttpClientHttp2Test, SaysWhyTheServerGoesAway) {
   auto future = Get();
   for (int i = 0; i != 5; ++i) {

@@ -227,6 +227,7 @@ flare::Status HttpConnections::TakeShared(Lease* lease, Wanted wanted,
         if (NowNs() < host->pause_end_ns && Join(lease, /*queue=*/true)) {
           return {};
         }
+        FreePlacesOfLeaving(host);
         lease->has_place_ = host->places.try_acquire();
         if (!lease->has_place_ && Join(lease, /*queue=*/true)) return {};
         host->opening = std::make_shared<Opening>();
@@ -303,6 +304,15 @@ flare::Status HttpConnections::Share(Lease* lease,
   } catch (...) {  // Without memory. A text would take some.
     connection->Close(flare::Status(ERROR_CANCELLED));
     throw;
+  }
+}
+
+void HttpConnections::FreePlacesOfLeaving(Host* host) {
+  for (const Shared& one : host->shared) {
+    if (one.connection->max_requests()) continue;
+    const auto open = open_.find(one.connection->connection().Get());
+    if (open == open_.end()) continue;
+    if (std::exchange(open->second.has_place, false)) host->places.release();
   }
 }
 

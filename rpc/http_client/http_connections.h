@@ -8,8 +8,9 @@
 //                                     // The lease's end keeps or closes it.
 //
 // Each connection of a host has one of its places: by HTTP/1.1 as long as it
-// carries a request, by HTTP/2 as long as it is open. Requests by HTTP/2 go to
-// the connection with the fewest of them. If all have as many as their servers
+// carries a request, by HTTP/2 as long as it is open and its server takes
+// further requests. Requests by HTTP/2 go to the connection with the fewest of
+// them. If all have as many as their servers
 // take, one request opens another connection, and further ones wait for that;
 // without a place for it they queue at those that there are.
 #ifndef FLARE_RPC_HTTP_CLIENT_HTTP_CONNECTIONS_H_
@@ -216,6 +217,9 @@ class HttpConnections final
   // False: there is none, or all have as many requests as they take, if *lease
   // is not to `queue`.
   bool Join(Lease* lease, bool queue) FLARE_REQUIRES(mutex_);
+  // Connections that take no further requests leave their places to others, and
+  // end with the requests that they have.
+  void FreePlacesOfLeaving(Host* host) FLARE_REQUIRES(mutex_);
   // Gives the place of an idle one back, for which others wait.
   void CloseOneIdle(Host* host);
   // At the end of a request.
