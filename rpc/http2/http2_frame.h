@@ -41,6 +41,7 @@ enum class Http2Error : std::uint32_t {
   kCancel = 8,
   kCompressionError = 9,
   kEnhanceYourCalm = 11,
+  kHttp11Required = 13,
 };
 
 // Others may come, which are passed over.

@@ -82,6 +82,7 @@ struct Http2ClientConnection::Stream : Http2Stream, IntrusiveListNode<> {
   bool done = false;
   flare::Status failure;
   bool unprocessed = false;
+  bool needs_http1 = false;
 };
 
 struct Http2ClientConnection::Upload {
@@ -137,7 +138,8 @@ Expected<HttpResponse, flare::Status> Http2ClientConnection::Exchange(
              .source_begun = stream.source_begun,
              .replied = stream.replied,
              .lost = stream.lost,
-             .unprocessed = stream.unprocessed};
+             .unprocessed = stream.unprocessed,
+             .needs_http1 = stream.needs_http1};
     return status;
   }
   if (!stream.body.empty()) stream.response.set_body(std::move(stream.body));
@@ -415,6 +417,8 @@ void Http2ClientConnection::OnClosed(Http2Stream* base, Http2Error error,
     // A server that has answered has processed it, whatever it says.
     stream->unprocessed =
         error == Http2Error::kRefusedStream && !stream->replied;
+    stream->needs_http1 =
+        by_peer && error == Http2Error::kHttp11Required && !stream->replied;
     stream->failure = FailureOf(error, by_peer);
   }
   Notify(stream);

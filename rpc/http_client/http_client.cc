@@ -200,8 +200,10 @@ class HttpFetch {
                                    .source = Source()});
     if (!bytes) return bytes.error();
     int refusals = 0;
+    bool http1 = false;
     for (bool fresh = false;;) {
-      auto lease = connections_->Acquire(origin, WantedOf(fresh), limit_);
+      auto lease =
+          connections_->Acquire(origin, WantedOf(fresh, http1), limit_);
       if (!lease) {
         const bool proxied = proxy != nullptr || origin.tunnel != nullptr;
         if (!proxied) return lease.error();
@@ -223,6 +225,10 @@ class HttpFetch {
         // The body of a redirection that is followed doesn't matter.
         if (WillFollow(result->status())) return result;
         return Unpack(*std::move(result));
+      }
+      if (fate.needs_http1 && !fate.source_begun) {
+        http1 = true;
+        continue;
       }
       if (fate.unprocessed) {
         if (fate.source_begun || ++refusals > kMaxRefusals) return result;
@@ -253,9 +259,9 @@ class HttpFetch {
 
   // A WebSocket's connection isn't kept behind it; and one that has been used
   // may let less wait to be sent than the WebSocket does.
-  HttpConnections::Wanted WantedOf(bool fresh) const {
+  HttpConnections::Wanted WantedOf(bool fresh, bool http1) const {
     using Wanted = HttpConnections::Wanted;
-    if (opening_ != nullptr) return Wanted::kOwn;
+    if (opening_ != nullptr || http1) return Wanted::kOwn;
     return fresh ? Wanted::kFresh : Wanted::kAny;
   }
 

@@ -78,6 +78,7 @@ struct HttpRequestFate {
   bool replied = false;      // Bytes of its response have come.
   bool lost = false;         // The connection has broken.
   bool unprocessed = false;  // The server has certainly not looked at it.
+  bool needs_http1 = false;  // ... as it takes it over HTTP/1.1 only.
 };
 
 class HttpClientConnection final : public RefCounted<HttpClientConnection>,

@@ -718,6 +718,17 @@ TEST_F(HttpClientHttp2Test, RefusedRequestsAreSentAgain) {
   EXPECT_EQ(server.requests(), 8);
 }
 
+TEST_F(HttpClientHttp2Test, ServersMayTakeARequestOverHttp11Only) {
+  auto future = Post("hello");
+  auto server = Accept();
+  server.Reset(server.Request(0), Http2Error::kHttp11Required);
+  auto plain = raw_.Accept();
+  EXPECT_THAT(plain->ReadUntil("hello"), ::testing::StartsWith("POST /page"));
+  plain->Send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine");
+  EXPECT_EQ(BodyOf(std::move(future)), "fine");
+  ExpectGoesOn(&server);
+}
+
 TEST_F(HttpClientHttp2Test, ResetRequestsFail) {
   auto first = Get();
   auto server = Accept();

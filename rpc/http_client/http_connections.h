@@ -76,7 +76,8 @@ class HttpConnections final
     kAny,
     // One that is new, or speaks HTTP/2: a kept one was broken.
     kFresh,
-    // A new one that speaks HTTP/1.1, for something else than requests.
+    // A new one that speaks HTTP/1.1, for something else than requests, or for
+    // one that the server takes in no other way.
     kOwn,
   };
 
