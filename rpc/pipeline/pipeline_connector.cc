@@ -90,7 +90,10 @@ PipelineConnector::Made PipelineConnector::Shared(const WaitLimit& limit) {
     auto attempt = StartShared();
     if (!attempt) return attempt.error();
     if (*attempt == nullptr) continue;
-    if (flare::Status status = MayWait(); !status.ok()) return status;
+    if ((*attempt)->again && settings_.fails_while_retrying) {
+      ScopedLock guard(mutex_);
+      return AfterFailure("connecting again after this failure: ");
+    }
     return Await(*attempt, limit);
   }
 }
@@ -117,7 +120,8 @@ PipelineConnector::StartShared() {
     if (current != nullptr) return attempt;
     if (attempt_ != nullptr) return attempt_;
     if (flare::Status status = MayConnect(); !status.ok()) return status;
-    attempt = attempt_ = std::make_shared<Attempt>(Role::kShared);
+    attempt = attempt_ =
+        std::make_shared<Attempt>(Role::kShared, HasFailedLately());
   }
   // relaxed: see in_doubt().
   tried_.store(true, std::memory_order_relaxed);
@@ -151,14 +155,10 @@ flare::Status PipelineConnector::MayConnect() {
   return AfterFailure("no attempt so soon after this failure: ");
 }
 
-flare::Status PipelineConnector::MayWait() {
-  ScopedLock guard(mutex_);
-  if (!settings_.fails_while_retrying || !failing_) return {};
-  // An old failure says nothing of the server as it is now.
-  const std::int64_t pause = SaturatingAdd(ToNs(settings_.max_reconnect_delay),
-                                           ToNs(settings_.connect_timeout));
-  if (NowNs() - failed_ns_ > pause) return {};
-  return AfterFailure("connecting again after this failure: ");
+bool PipelineConnector::HasFailedLately() {
+  const std::int64_t lately = SaturatingAdd(ToNs(settings_.max_reconnect_delay),
+                                            ToNs(settings_.connect_timeout));
+  return failing_ && NowNs() - failed_ns_ <= lately;
 }
 
 flare::Status PipelineConnector::AfterFailure(std::string_view what) {

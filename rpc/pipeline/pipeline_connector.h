@@ -135,10 +135,12 @@ class PipelineConnector
 
   // To connect, on a fiber of its own: a look-up can't be ended.
   struct Attempt {
-    explicit Attempt(Role its_role) : role(its_role) {}
+    explicit Attempt(Role its_role, bool its_again = false)
+        : role(its_role), again(its_again) {}
     ~Attempt();
 
     const Role role;
+    const bool again;  // It follows a failure, of late.
     // Once it is done.
     Made made{flare::Status(PIPELINE_FAIL_TO_CONNECT, "no memory to connect")};
     std::atomic<bool> taken{false};  // Else nobody waits for it any more.
@@ -159,8 +161,9 @@ class PipelineConnector
   void NoteFailure(const flare::Status& why) FLARE_REQUIRES(mutex_);
   // The failure of a request, because of that of an attempt.
   flare::Status AfterFailure(std::string_view what) FLARE_REQUIRES(mutex_);
-  // OK: a request may wait for the attempt under way.
-  flare::Status MayWait();
+  // Whether a failure, and nothing since, says something of the server as it is
+  // now.
+  bool HasFailedLately() FLARE_REQUIRES(mutex_);
   void Begin(const std::shared_ptr<Attempt>& attempt);
   void End(Attempt* attempt);
   void NoteCells();
