@@ -76,8 +76,8 @@ class MemcachedConnectionTest : public testing::ClientTest {
     return peer;
   }
   void AnswerStore(std::string_view answer, RawPeer* peer) {
-    EXPECT_EQ(peer->ReadUntil("\r\n\r\n"),
-              "ms flare 0 C18446744073709551615 MS\r\n\r\n");
+    EXPECT_EQ(peer->ReadUntil("mn\r\n"),
+              "ms flare 2 C18446744073709551615 MS\r\nmn\r\n");
     peer->Send(answer);
   }
 
@@ -237,10 +237,10 @@ TEST_F(MemcachedConnectionTest, SendsNothingToFirstVersionsOfMetaCommands) {
     auto refused =
         client_.AsyncExecute(MemcachedCommand::Set("a", "flush_all\r\n"));
     auto peer = AcceptWith("MN\r\n");
-    AnswerStore(std::string(answer) + "\r\nERROR\r\n", peer.get());
+    AnswerStore(std::string(answer) + "\r\nMN\r\n", peer.get());
     EXPECT_EQ(SaidOf(std::move(refused)),
               "MEMCACHED_REFUSED: " +
-                  Named("it answers \"ms flare 0 C18446744073709551615 MS\" "
+                  Named("it answers \"ms flare 2 C18446744073709551615 MS\" "
                         "with \"" +
                         std::string(answer) +
                         "\"; it takes memcached 1.6.10 or later"));
@@ -338,6 +338,10 @@ class MemcachedProcess : public testing::ServerProcess {
   std::string unix_address() const { return "unix:" + folder() + "/socket"; }
 
   void Start() { Run({"-l", host()}, *EndpointFromString(address())); }
+  // It evicts nothing.
+  void StartWithMemoryThatEnds() {
+    Run({"-l", host(), "-M"}, *EndpointFromString(address()));
+  }
   void StartWithoutCas() {
     Run({"-l", host(), "-C"}, *EndpointFromString(address()));
   }
@@ -444,6 +448,26 @@ TEST_F(MemcachedClientTest, ComparesNothingWithoutNumbers) {
       "numbers (its option -C)";
   EXPECT_EQ(SaidOf(client_.Set("k", "b", {.cas = found->cas})), error);
   EXPECT_EQ(SaidOf(client_.Delete("k", found->cas)), error);
+}
+
+TEST_F(MemcachedClientTest, ReadsFromAServerWithoutMemory) {
+  ASSERT_NO_FATAL_FAILURE(server_.StartWithMemoryThatEnds());
+  Open(server_.address());
+  EXPECT_EQ(SaidOf(client_.Set("k", "a")), "\"\"");
+  // All sizes, as each has pages of its own.
+  for (std::size_t size : {900 << 10, 9 << 10, 900, 90, 2}) {
+    const std::string value(size, 'x');
+    int i = 0;
+    while (client_.Set("k" + std::to_string(size) + '-' + std::to_string(i++),
+                       value)) {
+    }
+  }
+  client_ = MemcachedClient();
+  Open(server_.address());
+  EXPECT_EQ(SaidOf(client_.Get("k")), "\"a\"");
+  EXPECT_EQ(SaidOf(client_.Set("kx", "a")),
+            "MEMCACHED_SERVER_ERROR: memcached " + server_.address() +
+                ": SERVER_ERROR out of memory storing object");
 }
 
 TEST_F(MemcachedClientTest, AuthenticatesItself) {

@@ -28,6 +28,10 @@ ServerCells* CellsOfMemcachedClients() {
   return cells;
 }
 
+bool IsMemcachedServerError(std::string_view error) {
+  return error.starts_with("SERVER_ERROR");
+}
+
 constexpr std::string_view kUnauthenticated = "CLIENT_ERROR unauthenticated";
 
 flare::Status RefusalOf(std::string_view question,
@@ -77,7 +81,9 @@ PipelineConnector::Connection MemcachedConnector::MakeConnection(
 
 // A server that doesn't know today's meta commands would take values for
 // commands. Versions 1.6.0 to 1.6.9 know "mn", but not this form of "ms", which
-// stores nothing: no value has that number.
+// stores nothing: no value has that number. Its value does no harm as a
+// command, and gets such a server out of step. A server that has no memory for
+// it has understood it if it is in step behind it.
 flare::Status MemcachedConnector::ShakeHands(const Connection& connection,
                                              const WaitLimit& limit) {
   auto answer = Ask("mn\r\n", connection, limit);
@@ -88,14 +94,20 @@ flare::Status MemcachedConnector::ShakeHands(const Connection& connection,
   } else if (answer->code != MemcachedAnswer::Code::kNothing) {
     return RefusalOf("mn", *answer);
   }
-  constexpr std::string_view kStore = "ms flare 0 C18446744073709551615 MS";
-  answer = Ask(std::string(kStore) + "\r\n\r\n", connection, limit);
+  constexpr std::string_view kStore = "ms flare 2 C18446744073709551615 MS";
+  answer = Ask(std::string(kStore) + "\r\nmn\r\n", connection, limit);
   if (!answer) return answer.error();
-  if (answer->code != MemcachedAnswer::Code::kNotFound &&
-      answer->code != MemcachedAnswer::Code::kExists) {
+  if (answer->code == MemcachedAnswer::Code::kNotFound ||
+      answer->code == MemcachedAnswer::Code::kExists) {
+    return {};
+  }
+  if (!IsMemcachedServerError(answer->error)) {
     return RefusalOf(kStore, *answer);
   }
-  return {};
+  const auto in_step = Ask("mn\r\n", connection, limit);
+  if (!in_step) return in_step.error();
+  if (in_step->code == MemcachedAnswer::Code::kNothing) return {};
+  return RefusalOf(kStore, *answer);
 }
 
 // For a server that has asked for it: others would store what this sends.
@@ -147,10 +159,10 @@ std::vector<MemcachedConnector::Result> MemcachedConnector::Execute(
     MemcachedAnswer& answer = exchange->answers[i];
     if (answer.code == MemcachedAnswer::Code::kError) {
       outcome = PIPELINE_ERROR_REPLY;
-      results.push_back(Named(flare::Status(
-          answer.error.starts_with("SERVER_ERROR") ? MEMCACHED_SERVER_ERROR
-                                                   : MEMCACHED_ERROR_REPLY,
-          answer.error)));
+      results.push_back(Named(flare::Status(IsMemcachedServerError(answer.error)
+                                                ? MEMCACHED_SERVER_ERROR
+                                                : MEMCACHED_ERROR_REPLY,
+                                            answer.error)));
     } else {
       results.push_back(std::move(answer.reply));
     }
